@@ -3,6 +3,7 @@
 import os
 import time
 from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 
 from labkit.ranks import server
@@ -13,20 +14,20 @@ def of(pid: int) -> dict[str, object]:
     return {
         "ranks": children_of(server.shared().pid),
         "directories": directories_of(pid),
-        "descriptors": descriptors(),
+        "descriptors": len(list(Path("/proc/self/fd").iterdir())),
     }
 
 
+def stat(pid: int | str) -> list[str]:
+    """Return a process's state, its parent and what follows; nothing where it is gone."""
+    with suppress(OSError):
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return []
+
+
 def children_of(pid: int) -> list[int]:
-    children = []
-    for stat in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            parent = int(stat.read_text().rpartition(")")[2].split()[1])
-        except (OSError, ValueError):
-            continue
-        if parent == pid:
-            children.append(int(stat.parent.name))
-    return children
+    names = [path.name for path in Path("/proc").glob("[0-9]*")]
+    return [int(name) for name in names if stat(name)[1:2] == [str(pid)]]
 
 
 def directories_of(pid: int) -> list[str]:
@@ -34,16 +35,9 @@ def directories_of(pid: int) -> list[str]:
     return [str(path) for place in places for path in place.glob(f"labkit-{pid}-*")]
 
 
-def descriptors() -> int:
-    return len(list(Path("/proc/self/fd").iterdir()))
-
-
 def alive(pid: int | str) -> bool:
     """Say whether the process runs; one that ended and waits for its parent does not."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except OSError:
-        return False
+    return stat(pid)[:1] not in ([], ["Z"])
 
 
 def after(pids: Iterable[int], launcher: int) -> list[int | str]:

@@ -8,6 +8,8 @@ import textwrap
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
+MARKS = {"RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "1"}
+"""What torchrun leaves where a process starts others."""
 
 
 def free_port():
@@ -31,14 +33,9 @@ def python(*arguments, cwd=ROOT, timeout=100, **variables):
 
 def started(script, **variables):
     """Start this `python` with a script; what it prints can be read while it runs."""
-    return subprocess.Popen(
-        [sys.executable, "-c", textwrap.dedent(script)],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        text=True,
-        cwd=ROOT,
-        env=environment(**variables),
-    )
+    options = {"stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL, "text": True, "cwd": ROOT}
+    command = [sys.executable, "-c", textwrap.dedent(script)]
+    return subprocess.Popen(command, env=environment(**variables), **options)
 
 
 def agent(node, port, *command, place=None, master="127.0.0.1"):

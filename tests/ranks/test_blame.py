@@ -101,18 +101,23 @@ def test_the_first_one_is_blamed_each_time_and_in_every_order(ways, gap, tmp_pat
         check(*order, ways, gap, tmp_path / "now")
 
 
+def killed_among(killed, end):
+    """Kill a rank whose peers are in a barrier; they end in this way when they notice."""
+    if dist.get_rank() == killed:
+        os.kill(os.getpid(), signal.SIGKILL)
+    try:
+        dist.barrier()
+    except RuntimeError:
+        end()
+
+
 @pytest.mark.slow
 def test_peers_that_notice_a_death_and_end_themselves_do_not_hide_it():
-    def program():
-        if dist.get_rank() == 3:
-            os.kill(os.getpid(), signal.SIGKILL)
-        try:
-            dist.barrier()
-        except RuntimeError:
-            os.abort() if dist.get_rank() else os._exit(134)
+    def end():
+        os.abort() if dist.get_rank() else os._exit(134)
 
     with pytest.raises(RankDied, match="rank 3 of 4 was killed by SIGKILL") as caught:
-        launch(program, world_size=4)
+        launch(killed_among, 3, end, world_size=4)
     assert caught.value.signal == signal.SIGKILL
     assert "134" in str(caught.value) or "SIGABRT" in str(caught.value)
 
@@ -132,15 +137,6 @@ def test_the_launcher_hears_of_a_death_before_any_peer():
 @pytest.mark.parametrize("killed", [0, 2])
 def test_a_launcher_that_is_held_up_hears_them_in_the_order_in_which_they_fell(killed, monkeypatch):
     """As where ranks that have just met take its CPU: who met last must not be told of first."""
-
-    def program():
-        if dist.get_rank() == killed:
-            os.kill(os.getpid(), signal.SIGKILL)
-        try:
-            dist.barrier()
-        except RuntimeError:
-            os.abort()
-
     step = launcher._Supervisor._step
 
     def held_up(self, seconds):
@@ -150,7 +146,7 @@ def test_a_launcher_that_is_held_up_hears_them_in_the_order_in_which_they_fell(k
 
     monkeypatch.setattr(launcher._Supervisor, "_step", held_up)
     with pytest.raises(RankDied, match=f"rank {killed} of 3 was killed by SIGKILL"):
-        launch(program, world_size=3)
+        launch(killed_among, killed, os.abort, world_size=3)
 
 
 @pytest.mark.slow
@@ -166,11 +162,7 @@ def test_workers_of_a_rank_do_not_hide_that_it_was_first(work):
     def program():
         if dist.get_rank() == 2:
             work()
-            os.kill(os.getpid(), signal.SIGKILL)
-        try:
-            dist.barrier()
-        finally:
-            os._exit(1)
+        killed_among(2, lambda: os._exit(1))
 
     with pytest.raises(RankDied, match="rank 2 of 3 was killed by SIGKILL"):
         launch(program, world_size=3)

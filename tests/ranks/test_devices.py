@@ -20,14 +20,6 @@ def test_outside_a_rank_it_is_the_cpu_and_a_line_says_why(capsys):
     assert "default process group" in line and "launch" in line
 
 
-def test_on_gloo_it_is_the_cpu():
-    def program():
-        with devices.device():
-            return str(torch.ones(1).device)
-
-    assert launch(program, world_size=2) == ["cpu", "cpu"]
-
-
 @mark.parametrize(("local_rank", "gpus", "number"), [(0, 2, 0), (1, 2, 1), (3, 2, 1), (5, 1, 0)])
 @mark.parametrize("backend", ["nccl", devices.BOTH])
 def test_where_nccl_carries_it_is_this_ranks_gpu(monkeypatch, local_rank, gpus, number, backend):
@@ -51,7 +43,8 @@ def test_a_gpu_that_cannot_be_used_is_told_and_the_cpu_is_used(monkeypatch, caps
 
 def test_ranks_of_a_launch_compute_on_the_cpu_where_no_gpu_can_be_used(monkeypatch, capfd):
     def program():
-        x = torch.ones(2, device=devices.device())
+        with devices.device():
+            x = torch.ones(2)
         dist.all_reduce(x)
         return x.tolist(), str(x.device)
 

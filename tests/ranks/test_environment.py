@@ -1,5 +1,6 @@
 """Which environment ranks have: ours, what is asked for, and no leftovers of other launchers."""
 
+import logging
 import os
 import sys
 from dataclasses import replace
@@ -11,7 +12,7 @@ import torch.distributed as dist
 
 from labkit import Launcher, launch
 from labkit.ranks import server, torchrun
-from tests.ranks.nodes import python
+from tests.ranks.nodes import ROOT, python
 
 
 def variables(*names):
@@ -31,24 +32,19 @@ def test_env_adds_and_takes_away(monkeypatch):
 
 @pytest.mark.slow
 def test_what_is_read_at_import_or_at_a_start_reaches_ranks_and_is_said_once(capsys):
-    def compiles():
-        import torch._dynamo.config
-        import torch._inductor.config
+    def read():
+        return logging.getLogger("torch._dynamo").level, sys.flags.hash_randomization
 
-        disabled = torch._dynamo.config.disable, torch._inductor.config.force_disable_caches
-        return *disabled, not sys.flags.hash_randomization  # which a process reads at its start
-
-    off = {"TORCH_COMPILE_DISABLE": "1", "TORCHINDUCTOR_FORCE_DISABLE_CACHES": "1"}
-    off |= {"PYTHONHASHSEED": "0"}
+    env = {"TORCH_LOGS": "+dynamo", "PYTHONHASHSEED": "0"}  # read by torch, and by Python
     server._told.clear()
     first = server.shared().pid
-    assert launch(compiles, world_size=1) == [(False, False, False)]
+    assert launch(read, world_size=1, env={"TORCHINDUCTOR_CACHE_DIR": "/tmp"}) == [(0, 1)]
     assert server.shared().pid == first, "what was not read at import needs no fresh server"
-    assert launch(compiles, world_size=1, env=off) == [(True, True, True)]
-    assert launch(compiles, world_size=1) == [(False, False, False)]
+    assert launch(read, world_size=1, env=env) == [(logging.DEBUG, 0)]
+    assert launch(read, world_size=1) == [(0, 1)]
     said = capsys.readouterr().err
     assert said.count("is read at import") == 1
-    assert "TORCHINDUCTOR_FORCE_DISABLE_CACHES, TORCH_COMPILE_DISABLE changed" in said
+    assert "PYTHONHASHSEED, TORCH_LOGS changed" in said
 
 
 def main():
@@ -67,11 +63,24 @@ def test_leftovers_of_torchrun_do_not_hang(monkeypatch):
     assert asked == [["7"]], "what is asked for is there"
 
 
+SCRIPT = """
+import sys
+from labkit import Launcher, RankDied, __file__, launch
+print("script starts")
+print(*(launch(lambda: int(__import__("os").environ["RANK"]), world_size=2) for _ in range(2)))
+print("torch" in sys.modules, __file__)
+"""
+
+
 @pytest.mark.slow
-def test_a_base_images_variables_are_ignored_in_one_line(tmp_path):
-    script = "from labkit import launch; print(*(launch(int, world_size=2) for _ in range(2)))"
-    done = python("-c", script, cwd=tmp_path, MASTER_ADDR="10.1.1.1", WORLD_SIZE="16")
-    assert done.stdout == "[0, 0] [0, 0]\n"
+def test_a_script_needs_no_main_guard_no_torch_no_installed_labkit_and_no_base_images_variables(
+    tmp_path,
+):
+    (tmp_path / "labkit").symlink_to(ROOT / "labkit")
+    variables = {"MASTER_ADDR": "10.1.1.1", "WORLD_SIZE": "16", "PYTHONPATH": str(tmp_path)}
+    done = python("-c", SCRIPT, cwd="/", **variables)
+    file = tmp_path / "labkit" / "__init__.py"
+    assert done.stdout == f"script starts\n[0, 1] [0, 1]\nFalse {file}\n", done.stderr
     [line] = done.stderr.splitlines()
     assert line.startswith("labkit: WORLD_SIZE, MASTER_ADDR")
     assert "without RANK and MASTER_PORT it is no job of torchrun's" in line

@@ -3,7 +3,6 @@
 import io
 import os
 import sys
-import textwrap
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -15,8 +14,6 @@ import torch.distributed as dist
 
 from labkit import Launcher, LaunchTimeout, RankDied, launch
 from labkit.ranks import launcher
-from tests.marks import slow
-from tests.ranks.nodes import python
 
 TOO_MANY = {"world_size": torch.cuda.device_count() + 1, "backend": "nccl"}
 
@@ -25,7 +22,7 @@ def rank_squared():
     return dist.get_rank() ** 2
 
 
-@pytest.mark.parametrize("world_size", [1, 3, slow(8)])
+@pytest.mark.parametrize("world_size", [1, 3])
 def test_results_come_by_rank(nothing_left, world_size):
     assert launch(rank_squared, world_size=world_size) == [r**2 for r in range(world_size)]
 
@@ -59,13 +56,9 @@ def test_nothing_listens_beyond_loopback():
     def program():
         dist.barrier()
         tables = [Path(f"/proc/self/net/{name}").read_text() for name in ("tcp", "tcp6")]
-        inodes = {
-            link.readlink().name[8:-1]
-            for link in Path("/proc/self/fd").iterdir()
-            if link.exists() and str(link.readlink()).startswith("socket:")
-        }
+        own = [link.readlink().name for link in Path("/proc/self/fd").iterdir() if link.exists()]
         rows = [line.split() for table in tables for line in table.splitlines()[1:]]
-        return [row[1] for row in rows if row[3] == "0A" and row[9] in inodes]
+        return [row[1] for row in rows if row[3] == "0A" and f"socket:[{row[9]}]" in own]
 
     for listening in launch(program, world_size=2):
         assert all(address.startswith("0100007F:") for address in listening), listening
@@ -83,20 +76,6 @@ def test_output_arrives_line_by_line_with_the_rank(capsys):
         lines = [line for line in out.splitlines() if line.startswith(f"[rank {rank}]")]
         assert lines == [f"[rank {rank}] {text}" for text in ("first", "second", "no newline")]
         assert f"[rank {rank}] to stderr\n" in err
-
-
-@pytest.mark.slow
-def test_a_script_needs_no_main_guard_and_no_torch():
-    script = """
-        import sys
-        from labkit import Launcher, RankDied, launch
-        print("script starts")
-        print(launch(lambda: int(__import__("os").environ["RANK"]), world_size=2))
-        assert "torch" not in sys.modules, "the launching process paid for torch"
-    """
-    run = python("-c", textwrap.dedent(script))
-    assert run.stdout == "script starts\n[0, 1]\n", run.stderr
-    assert run.stderr == ""
 
 
 def test_threads_may_launch_too():
@@ -156,26 +135,18 @@ def test_a_launch_inside_a_rank_is_refused_and_numbers_of_numpy_are_numbers():
         launch(lambda: launch(rank_squared), world_size=np.int64(2), timeout=np.float32(50))
 
 
-def test_a_world_size_by_place_is_answered():
-    with pytest.raises(TypeError, match=r"2 argument\(s\): too many.*of ranks is world_size="):
-        launch(rank_squared, 4, 2)
-
-
-def speak():
-    print(f"said by {dist.get_rank()}")
-    print("to stderr", file=sys.stderr)
-    if dist.get_rank() == 1:
-        os._exit(3)
-    return dist.get_rank()
-
-
 def test_output_of_chosen_ranks(capsys):
     launch(lambda: print("here"), world_size=3, output=[1])
     assert capsys.readouterr().out == "[rank 1] here\n"
     launch(print, "not shown", world_size=2, output=())
     assert capsys.readouterr() == ("", "")
+
+    def die():
+        print("to stderr", file=sys.stderr)
+        os._exit(3)
+
     with pytest.raises(RankDied) as caught:
-        launch(speak, world_size=2, output=[0])
+        launch(lambda: dist.get_rank() and die(), world_size=2, output=[0])
     assert caught.value.stderr == ["to stderr"], "it is known though it was not shown"
 
 
@@ -218,14 +189,10 @@ def test_a_timeout_says_when_it_was_spent_on_showing_output(monkeypatch):
 
 @pytest.mark.parametrize("start, name", [(launch, "launch"), (Launcher(), "__call__")])
 def test_a_traceback_ends_in_launch(start, name):
-    with pytest.raises(LookupError) as caught:
-        start(fail)
+    with pytest.raises(ZeroDivisionError) as caught:
+        start(lambda: 1 / 0)
     assert [frame.name for frame in caught.traceback][1:] == [name]
     assert str(caught.traceback[-1].statement).strip() == "raise outcome"
-
-
-def fail():
-    raise LookupError
 
 
 def test_a_deleted_working_directory_is_named(monkeypatch, tmp_path):

@@ -250,9 +250,9 @@ def test_large_values_spill_to_disk_where_memory_is_small(tmp_path, nothing_left
             return list(pathlib.Path(tempfile.gettempdir()).glob("labkit-*"))
         def program():
             return big * 2, [path.stat().st_mode & 0o777 for path in left()]
-        for result, modes in launch(program, world_size=2):
-            assert torch.equal(result, big * 2)
-            assert modes == [0o700], "others may look into what lies on disk"
+        [(result, modes)] = launch(program, world_size=1)
+        assert torch.equal(result, big * 2)
+        assert modes == [0o700], "others may look into what lies on disk"
         print(left())
     """
     (tmp_path / "small.py").write_text(textwrap.dedent(script))
@@ -282,9 +282,8 @@ def test_what_cannot_be_rebuilt_is_named_with_rank_and_type():
         return model if dist.get_rank() == 1 else None
 
     message = r"rank 1 returned a torch.*DistributedDataParallel that cannot be rebuilt"
-    with pytest.raises(TypeError, match=message) as caught:
+    with pytest.raises(TypeError, match=rf"{message}[\s\S]*state_dict"):
         launch(program, world_size=2)
-    assert "state_dict" in str(caught.value)
 
 
 def test_the_rank_that_is_missing_at_a_monitored_barrier_is_named():
@@ -357,25 +356,21 @@ def test_a_long_line_takes_no_square_of_its_length(capsys):
 
 
 def test_calls_that_do_not_fit_together_are_answered_with_checks():
-    def program():
+    def unlike_sizes():
         dist.all_reduce(torch.ones(900 + dist.get_rank()))
 
-    with pytest.raises(RankDied, match=r"checks=True\) compares them"):
-        launch(program, world_size=2)
-
-
-def test_a_hang_in_unlike_calls_is_answered_with_checks():
-    def program():
+    def unlike_calls():
         dist.barrier() if dist.get_rank() else dist.all_reduce(torch.ones(3))
 
+    with pytest.raises(RankDied, match=r"checks=True\) compares them"):
+        launch(unlike_sizes, world_size=2)
     with pytest.raises(LaunchTimeout, match=r"checks=True\) compares them"):
-        launch(program, world_size=2, timeout=1)
-    with pytest.raises(LaunchTimeout) as caught:
+        launch(unlike_calls, world_size=2, timeout=1)
+    with pytest.raises(LaunchTimeout, match=r"^(?![\s\S]*checks)"):
         launch(lambda: dist.get_rank() or dist.barrier(), world_size=2, timeout=1)
-    assert "checks" not in str(caught.value)
 
 
 def test_a_machine_without_loopback_is_told_to_switch_it_on():
-    script = "import torch; from labkit import launch; launch(int, world_size=2)"
+    script = "from labkit import launch; launch(int, world_size=2)"
     done = unshared("--net", [sys.executable, "-c", script], env=environment())
     assert "ip link set lo up" in done.stderr

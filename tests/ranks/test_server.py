@@ -17,7 +17,7 @@ import torch.distributed as dist
 from labkit import LaunchError, RankDied, launch
 from labkit.ranks import server
 from tests.ranks import leftovers
-from tests.ranks.nodes import ROOT, python, started
+from tests.ranks.nodes import started
 
 pytestmark = pytest.mark.slow
 
@@ -79,24 +79,14 @@ def test_a_rank_that_dies_while_others_start_is_noticed(monkeypatch):
         launch(lambda: dist.barrier(), world_size=2, timeout=20)
 
 
-def test_it_works_where_labkit_is_on_pythonpath_only(tmp_path):
-    (tmp_path / "labkit").symlink_to(ROOT / "labkit")
-    script = "from labkit import launch; import labkit; print(launch(int), labkit.__file__)"
-    run = python("-c", script, cwd="/", PYTHONPATH=str(tmp_path))
-    assert run.stdout.startswith(f"[0, 0, 0, 0] {tmp_path}"), run.stderr
-
-
-def test_a_folder_of_the_cwd_is_not_taken_for_labkit(monkeypatch, tmp_path):
+def test_a_closure_runs_on_fresh_interpreters_and_the_cwd_hides_nothing_from_them(
+    capsys, monkeypatch, tmp_path
+):
     (tmp_path / "labkit.py").write_text("raise ImportError('not labkit')")
     (tmp_path / "src").mkdir()
     (tmp_path / "src" / "select.py").write_text("raise ImportError('not Python')")
-    monkeypatch.setenv("LABKIT_START", "spawn")  # the server, and each rank
     monkeypatch.setattr(sys, "path", ["", str(tmp_path / "src"), tmp_path, *sys.path])
     monkeypatch.chdir(tmp_path)
-    assert launch(int, world_size=1) == [0]
-
-
-def test_a_closure_runs_on_fresh_interpreters(capsys, monkeypatch):
     monkeypatch.setenv("LABKIT_START", "spawn")
     server.discard()
     offset = torch.tensor([10.0])

@@ -4,83 +4,51 @@ import os
 import re
 import signal
 
-import nbformat
 from pytest import approx, fixture, mark, raises
 
-from course.notebooks import files
 from labkit.fabric.fabric import Fabric, FabricUnavailable
 from labkit.fabric.plan import address
 from labkit.measure import records
 from tests.fabric.test_fabric import needs_hosts
-from tests.ranks.nodes import agent, free_port, python
+from tests.ranks.nodes import MARKS, agent, free_port, python
 
 pytestmark = mark.slow
-
-MARKS = {"RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "1"}
-
-
-def run_ranks(folder, text, world_size):
-    """Run a script under torchrun; return its exit status, output and error output."""
-    script = folder / "script.py"
-    script.write_text(text)
-    done = python("-m", "torch.distributed.run", f"--nproc-per-node={world_size}", str(script))
-    return done.returncode, done.stdout, done.stderr
 
 
 def test_when_not_all_ranks_come_a_script_says_so_in_time_and_in_plain_words():
     marks = MARKS | {"MASTER_PORT": str(free_port())}
     program = "import labkit; from labkit.ranks import torchrun; "
-    program += "torchrun._PATIENCE, torchrun._START = 0.1, 3.0; labkit.launch(print)"
+    program += "torchrun._PATIENCE, torchrun._START = 0.1, 1.0; labkit.launch(print)"
     done = python("-c", program, **marks)
     assert done.returncode == 1
-    assert "labkit: launch waits 3 s for the 2 ranks of a job." in done.stderr
+    assert "labkit: launch waits 1 s for the 2 ranks of a job." in done.stderr
     last = done.stderr.strip().splitlines()[-1]
-    assert "LaunchError: 2 ranks were announced, but not all came in 3 s (" in last
+    assert "LaunchError: 2 ranks were announced, but not all came in 1 s (" in last
     assert "Unset RANK, WORLD_SIZE" in last
 
 
-def test_leftovers_of_torchrun_do_not_keep_a_notebook_from_launching(monkeypatch):
-    for name, value in MARKS.items():
-        monkeypatch.setenv(name, value)
-    cell = "from labkit import launch\nfor _ in range(2):\n    print(launch(int))"
-    notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(cell)])
-    files.run(notebook)
-    printed = "".join(output.text for output in notebook.cells[0].outputs)
-    assert printed == "[0, 0, 0, 0]\n" * 2
+THREE_RANKS = """
+import os, time, torch, torch.distributed as dist
+from labkit import launch, time_calls
+def told(*lines):
+    if os.environ["RANK"] == "0":
+        print(*lines, sep="|", flush=True)
+def failure_of(program, **options):
+    try:
+        launch(program, **options)
+    except Exception as error:
+        text = "connection lost" if "onnection" in str(error) else error
+        return f"{type(error).__name__} {text}"
 
-
-def test_the_ranks_that_are_there_are_used(tmp_path):
-    status, out, err = run_ranks(tmp_path, USED, 3)
-    assert status == 0, err
-    everybody, fewer, refused, *failed = out.splitlines()[-1].split("|")  # gloo writes before
-    assert everybody == "[(6, '3'), (6, '3'), (6, '3')]"
-    assert fewer == "[(3, '2'), (3, '2')]"
-    assert refused == "world_size=9, but 3 ranks were started."
-    assert failed == [
-        "LaunchError rank 1 of 3 raised KeyError: 'mine'",
-        "RuntimeError connection lost",
-        "ValueError everywhere",
-    ]
-
-
-USED = """
-import os
-import torch.distributed as dist
-from labkit import launch
 def total():
-    import torch
     x = torch.tensor([dist.get_rank() + 1]); dist.all_reduce(x)
     return x.item(), os.environ["WORLD_SIZE"]
-everybody, fewer = launch(total), launch(total, world_size=2)
-try:
-    launch(total, world_size=9)
-except ValueError as error:
-    refused = str(error)
+told("used", launch(total), launch(total, world_size=2), failure_of(total, world_size=9))
+
 def bad():
     if dist.get_rank() == 1:
         raise KeyError("mine")
 def worse():
-    import time, torch
     dist.barrier()
     if dist.get_rank() == 1:
         time.sleep(0.2)
@@ -88,46 +56,19 @@ def worse():
     dist.all_reduce(torch.ones(1))
 def same():
     raise ValueError("everywhere")
-def failure_of(program):
-    try:
-        launch(program)
-    except Exception as error:
-        text = "connection lost" if "onnection" in str(error) else error
-        return f"{type(error).__name__} {text}"
-failed = [failure_of(program) for program in (bad, worse, same)]
-if os.environ["RANK"] == "0":
-    print(everybody, fewer, refused, *failed, sep="|")
-"""
-TWO_RANKS = """
-import os, torch, torch.distributed as dist
-from labkit import launch, time_calls
-def told(*lines):
-    if os.environ["RANK"] == "0":
-        print(*lines, sep="|", flush=True)
+told("failed", *map(failure_of, (bad, worse, same)))
 
 def shapes():
     dist.all_reduce(torch.ones(1 + dist.get_rank()))
-lines = [launch(torch.get_num_threads, threads=2), launch(torch.get_num_threads)]
-lines.append(f"restored {torch.get_num_threads()} {dist.get_debug_level().name}")
-try:
-    launch(shapes, checks=True)
-except Exception as error:
-    lines.append(str(error)[str(error).index("Detected"):][:17])
-told("as asked", *lines)
+threads = launch(torch.get_num_threads, threads=2), launch(torch.get_num_threads)
+restored = f"restored {torch.get_num_threads()} {dist.get_debug_level().name}"
+told("as asked", *threads, restored, "Detected mismatch" in failure_of(shapes, checks=True))
 
-def again():
-    return launch(int)
-try:
-    launch(again)
-except RuntimeError as error:
-    nested = str(error)
-assert launch(lambda n=1: n * dist.is_initialized(), n=2, init=False) == [0, 0]
+nested = failure_of(lambda: launch(int))
+assert launch(lambda n=1: n * dist.is_initialized(), n=2, init=False) == [0, 0, 0]
 dist.init_process_group("gloo")
-try:
-    launch(int)
-except RuntimeError as error:
-    refused = str(error)
 x = torch.ones(1)
+refused = failure_of(int)
 dist.all_reduce(x)
 samples = len(time_calls(lambda: dist.all_reduce(x), iters=3))
 told("own group", nested, refused, x.item() > 1, samples)
@@ -142,32 +83,45 @@ launch(program, timeout=2)
 
 
 @fixture(scope="module")
-def two_ranks(tmp_path_factory):
+def three_ranks(tmp_path_factory):
     """One job, since each takes seconds to start: its status, lines by subject, and errors."""
-    status, out, err = run_ranks(tmp_path_factory.mktemp("job"), TWO_RANKS, 2)
-    lines = (line.split("|") for line in out.splitlines())
-    return status, {subject: rest for subject, *rest in lines}, err
+    script = tmp_path_factory.mktemp("job") / "script.py"
+    script.write_text(THREE_RANKS)
+    done = python("-m", "torch.distributed.run", "--nproc-per-node=3", str(script))
+    lines = (line.split("|") for line in done.stdout.splitlines())
+    return done.returncode, {subject: rest for subject, *rest in lines}, done.stderr
 
 
-def test_checks_and_threads_are_as_asked(two_ranks):
-    _, told, err = two_ranks
-    expected = ["[2, 2]", "[1, 1]", "restored 1 OFF", "Detected mismatch"]
-    assert told.get("as asked") == expected, err
+def test_the_ranks_that_are_there_are_used(three_ranks):
+    _, told, err = three_ranks
+    everybody, fewer = "[(6, '3'), (6, '3'), (6, '3')]", "[(3, '2'), (3, '2')]"
+    refused = "ValueError world_size=9, but 3 ranks were started."
+    assert told.get("used") == [everybody, fewer, refused], err
+    assert told["failed"] == [
+        "LaunchError rank 1 of 3 raised KeyError: 'mine'",
+        "RuntimeError connection lost",
+        "ValueError everywhere",
+    ]
 
 
-def test_the_jobs_own_group_is_left_alone_and_the_instruments_work_in_it(two_ranks):
-    _, told, err = two_ranks
+def test_checks_and_threads_are_as_asked(three_ranks):
+    _, told, err = three_ranks
+    assert told.get("as asked") == ["[2, 2, 2]", "[1, 1, 1]", "restored 1 OFF", "True"], err
+
+
+def test_the_jobs_own_group_is_left_alone_and_the_instruments_work_in_it(three_ranks):
+    _, told, err = three_ranks
     assert "own group" in told, err
     nested, refused, *alive = told["own group"]
-    assert "Ranks cannot start ranks" in nested
+    assert nested.startswith("RuntimeError") and "Ranks cannot start ranks" in nested
     assert "made its default group already" in refused and "time_calls" in refused
     assert alive == ["True", "3"]
 
 
-def test_a_hang_ends_in_time_with_the_call_and_the_stack_of_a_rank_that_is_late(two_ranks):
-    status, told, err = two_ranks
+def test_a_hang_ends_in_time_with_the_call_and_the_stack_of_a_rank_that_is_late(three_ranks):
+    status, told, err = three_ranks
     assert status == 1
-    late = "labkit: rank 0 of 2 was late after 2 s, waiting in barrier #1 of group default\n"
+    late = "labkit: rank 0 of 3 was late after 2 s, waiting in barrier #1 of group default\n"
     assert late in err and "in program" in err.partition(late)[2]
     assert told["last words"] == [], "what was printed before that is shown"
 
@@ -179,7 +133,7 @@ from labkit import launch
 def program():
     dist.barrier()
     print(os.getpid(), flush=True)
-    time.sleep(3)
+    time.sleep(60 * int(os.environ["RANK"]))
     dist.all_reduce(torch.ones(1000))
 launch(program, timeout=40)
 """
@@ -224,6 +178,5 @@ def test_two_hosts_of_a_fabric_are_two_nodes(tmp_path):
         messages = [record for record in records.load(out) if record.case == "ping-pong"]
         assert messages[-1].algbw == approx(fabric.payload_rate(0, 1), rel=0.1)
     assert messages[0].provenance.nodes == ((0,), (1,))
-    assert "2 nodes" in first[0]
-    assert "ping-pong" in first[0] and str(out) in first[0]
+    assert all(text in first[0] for text in ("2 nodes", "ping-pong", str(out)))
     assert "ping-pong" not in second[0], "rank 0 alone prints"

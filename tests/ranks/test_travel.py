@@ -5,6 +5,7 @@ import os
 import pickle
 import time
 from concurrent.futures import ProcessPoolExecutor
+from functools import partial
 from types import CodeType
 
 import cloudpickle
@@ -59,10 +60,6 @@ def die():
     return lambda: "cannot be pickled by others"
 
 
-def hang():
-    time.sleep(60)
-
-
 def in_a_worker(program, timeout):
     return launch(program, world_size=2, timeout=timeout)
 
@@ -73,5 +70,5 @@ def test_they_come_out_of_a_pool_of_processes():
         with pytest.raises(LaunchError, match="rank 1 of 2 exited with status 3"):
             pool.submit(in_a_worker, die, 60).result(timeout=60)
         with pytest.raises(LaunchError, match="2 of 2 ranks had not finished"):
-            pool.submit(in_a_worker, hang, 0.5).result(timeout=60)
+            pool.submit(in_a_worker, partial(time.sleep, 60), 0.5).result(timeout=60)
         assert pool.submit(abs, -1).result(timeout=60) == 1, "the pool has not broken"

@@ -20,6 +20,7 @@ def star():
         (lambda: launch(int, backend=["gloo"]), "backend", "['gloo']"),
         (lambda: launch(int, fabric="star"), "fabric", "'star'"),
         (lambda: launch(int, env=3), "env", "3"),
+        (lambda: launch(star, 4, 2), "of ranks is world_size=", "2 argument(s): too many"),
         (lambda: launch(int, output=3), "output", "3"),
         (lambda: launch(int, output=[4]), "output", "4"),
         (lambda: launch(int, output="logs"), "output", "'logs'"),

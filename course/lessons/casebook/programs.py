@@ -258,11 +258,9 @@ def interface(phase: Phase, environment: Callable) -> float:
 
 # --- four pairs on one wire
 
-WIRE = 400e6
-"""Bits per second of the wire that all pairs share."""
+WIRE = 400e6  # bits per second, of the wire that all pairs share
 PAIRS = 4
-ELEMENTS = 500_000
-"""Elements of a message: 2 MB."""
+ELEMENTS = 500_000  # of a message: 2 MB
 
 
 def at_once() -> None:
@@ -280,8 +278,9 @@ def pairs(phase: Phase, before_clock: Callable) -> float:
     A pair's warm-up has two messages more than that of the pair before: some are ready sooner.
     """
     rank = dist.get_rank()
-    pair, move = rank % PAIRS, dist.send if rank < PAIRS else dist.recv
-    tensor, partner = torch.full((ELEMENTS,), float(pair)), (rank + PAIRS) % (2 * PAIRS)
+    pair, partner = rank % PAIRS, (rank + PAIRS) % (2 * PAIRS)
+    move = dist.send if rank < PAIRS else dist.recv
+    tensor = torch.full((ELEMENTS,), float(pair))
     with phase("warm-up"):
         for _ in range(1 + 2 * pair):
             move(tensor, partner)

@@ -108,9 +108,9 @@ def count_items() -> list[float]:
 
 def _counts(world_size: int) -> list[float]:
     """Return how many items are in each batch, all ranks together."""
-    shares = [len(range(rank, 4097, world_size)) for rank in range(world_size)]
-    starts = range(0, max(shares), 256)
-    return [float(sum(min(256, max(0, n - start)) for n in shares)) for start in starts]
+    shares = [range(rank, 4097, world_size) for rank in range(world_size)]
+    starts = range(0, len(shares[0]), 256)
+    return [float(sum(len(share[start : start + 256]) for share in shares)) for start in starts]
 
 
 PATIENTS = {

@@ -51,16 +51,11 @@ def examine(check: Callable[[], Sequence[str]], short: str = "note") -> Sequence
 
 
 def packages() -> Sequence[str]:
-    """Check that torch is there with gloo, and what the notebooks are opened and drawn with."""
+    """Check that torch is there, and what the notebooks are opened and drawn with."""
     if lacking := ", ".join(name for name in NEEDED if util.find_spec(name) is None):
         remedy = catalogue.EVERYTHING
         return f"not installed: {lacking}", "The lessons are notebooks of ranks.", remedy
-    import torch.distributed as dist
-
     versions = [f"{name} {metadata.version(name)}" for name in ("torch", "jupyterlab")]
-    if not dist.is_available() or not dist.is_gloo_available():
-        remedy = "Install a build of torch with torch.distributed."
-        return versions[0], "Every lesson talks through gloo.", remedy
     return [", ".join(versions)]
 
 

@@ -29,14 +29,12 @@ NAME = "pipeline-p2p"
 TITLE = "What the order of transfers costs a pipeline"
 STAGES, MICRO_BATCHES = 3, 6
 RATE, FAST = "200mbit", "800mbit"
-LEG = 0.0075
-"""Seconds of a message, where a step is simulated before any was measured."""
+LEG = 0.0075  # seconds of a message, where a step is simulated before any was measured
 RECORDING = Path(__file__).with_name("recording.json")
 PLAN = schedules.eager_1f1b(stages=STAGES, micro_batches=MICRO_BATCHES)
 """The schedule of the mystery."""
 
-When = Mapping[Transfer, Period]
-"""From when to when each transfer moves."""
+When = Mapping[Transfer, Period]  # from when to when each transfer moves
 Order = Callable[[list[Transfer], When], Sequence[Transfer]]
 """Puts all transfers of a schedule in order, given when each moves if nothing queues."""
 
@@ -54,16 +52,12 @@ class Case:
     channel: Channel
     ahead: int | tuple[int, ...] = 0
     """By how many tasks receives stand early: on all ranks, or on each."""
-    rate: str = RATE
-    """Of each host's link."""
-    slow: float = 1.0
-    """How many times as long rank 0's tasks take as the others'."""
-    longer_b0: float = 0.0
-    """Seconds by which B0 on rank 2 takes longer."""
+    rate: str = RATE  # of each host's link
+    slow: float = 1.0  # how many times as long rank 0's tasks take as the others'
+    longer_b0: float = 0.0  # seconds by which B0 on rank 2 takes longer
     order: Order | None = None
     """One order of transfers for all ranks; None: each rank's program has its own."""
-    leg: float = LEG
-    """Seconds of a message in the simulated step that the order is made from."""
+    leg: float = LEG  # seconds of a message in the simulated step that the order is made from
 
     def __post_init__(self) -> None:
         least = -self.work.backward
@@ -100,8 +94,7 @@ MYSTERY = Case("eager 1f1b", Channel.ORDERED)
 FASTER = replace(MYSTERY, rate=FAST)
 LONGER = replace(MYSTERY, longer_b0=0.05)
 EARLIER = replace(MYSTERY, ahead=1)
-UNNAMED = replace(MYSTERY, ahead=(1, 1, 0))
-"""A fault to find: rank 2 posts its receives late."""
+UNNAMED = replace(MYSTERY, ahead=(1, 1, 0))  # a fault to find: rank 2 posts its receives late
 _NO_QUEUE = replace(MYSTERY, channel=Channel.DIRECTION)
 WORLDS = {
     guilty: (base, replace(base, rate=rate), replace(base, longer_b0=LONGER.longer_b0))

@@ -32,10 +32,8 @@ class Workload(Costs):
 
     forward: float = 0.0125
     backward: float = 0.025
-    rows: int = 260
-    """Rows of a micro-batch."""
-    width: int = 192
-    """Columns; every stage's weights are width x width."""
+    rows: int = 260  # rows of a micro-batch
+    width: int = 192  # columns; every stage's weights are width x width
 
     @property
     def nbytes(self) -> int:

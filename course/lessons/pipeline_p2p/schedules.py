@@ -27,12 +27,9 @@ class InvalidProgram(ValueError):
 class Task:
     """One piece of computing: a stage's forward or backward pass of one micro-batch."""
 
-    kind: str
-    """"F" (forward) or "B" (backward)."""
-    stage: int
-    """Which part of the model, 0 to stages - 1; it lives on the rank of that number."""
-    micro_batch: int
-    """Which part of the batch, 0 to micro_batches - 1."""
+    kind: str  # "F" (forward) or "B" (backward)
+    stage: int  # which part of the model, 0 to stages - 1; it lives on the rank of that number
+    micro_batch: int  # which part of the batch, 0 to micro_batches - 1
 
     def __str__(self) -> str:
         return f"{self.kind}{self.micro_batch}"
@@ -44,12 +41,10 @@ class Costs:
 
     forward: float
     backward: float
-    leg: float = 0.0
-    """Of one message that shares no network card with another."""
+    leg: float = 0.0  # of one message that shares no network card with another
     slow: float = field(default=1.0, kw_only=True)
     """How many times as long the tasks of rank 0 take."""
-    longer_b0: float = field(default=0.0, kw_only=True)
-    """By how much B0 on rank 2 takes longer."""
+    longer_b0: float = field(default=0.0, kw_only=True)  # by how much B0 on rank 2 takes longer
 
     def seconds(self, task: Task) -> float:
         """Return the seconds of a task."""
@@ -139,8 +134,7 @@ class Batch:
         return " + ".join(map(str, self.transfers))
 
 
-Program = tuple[Task | Batch, ...]
-"""What one rank does, in order."""
+Program = tuple[Task | Batch, ...]  # what one rank does, in order
 
 
 class Channel(Enum):
@@ -155,12 +149,9 @@ class Channel(Enum):
     ORDERED = "ordered"
     """All transfers of a rank in one order, beside the computing: isend and irecv that are waited
     for late, on one NCCL communicator."""
-    EDGE = "edge"
-    """One order per pair of ranks: a communicator for each pair."""
-    DIRECTION = "direction"
-    """One order per pair and direction: two communicators for each pair."""
-    TAGGED = "tagged"
-    """A queue for each message, so no order: tags on gloo, or plain memory copies."""
+    EDGE = "edge"  # one order per pair of ranks: a communicator for each pair
+    DIRECTION = "direction"  # one order per pair and direction: two communicators for each pair
+    TAGGED = "tagged"  # a queue for each message, so no order: tags on gloo, or plain memory copies
 
     def lane(self, transfer: Transfer) -> Hashable:
         """Return which queue a transfer stands in."""

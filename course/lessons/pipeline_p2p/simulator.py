@@ -103,8 +103,7 @@ class StepTimeline:
     """When everything of one training step ran, simulated or measured."""
 
     world_size: int
-    tasks: tuple[tuple[int, Task, Period], ...]
-    """(rank, task, when), in the order of their begin."""
+    tasks: tuple[tuple[int, Task, Period], ...]  # (rank, task, when), in the order of their begin
     transfers: tuple[tuple[Transfer, Period], ...]
 
     @property

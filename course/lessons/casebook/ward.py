@@ -25,8 +25,7 @@ from labkit.measure.tables import Table
 from labkit.ranks.errors import LaunchTimeout
 from labkit.ranks.launcher import launch
 
-ROUNDS = 3
-"""Runs that must agree, of a diagnosis and of a fix."""
+ROUNDS = 3  # runs that must agree, of a diagnosis and of a fix
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,16 +33,11 @@ class Suspect:
     """A plausible cause, and the measurement that speaks for or against it."""
 
     says: str
-    instrument: str
-    """The instrument that decides it."""
-    reading: str
-    """The function of `readings` that takes one number from what that instrument saw."""
-    limit: float
-    """Were the suspect guilty, the reading would be above this."""
-    look: str
-    """What the reading is, in words that begin with its value, `{}`, and its unit."""
-    of: Mapping[str, Any] = field(default_factory=dict)
-    """Further arguments of the reading."""
+    instrument: str  # the instrument that decides it
+    reading: str  # the function of `readings` that takes one number from what that instrument saw
+    limit: float  # were the suspect guilty, the reading would be above this
+    look: str  # what the reading is, in words that begin with its value, `{}`, and its unit
+    of: Mapping[str, Any] = field(default_factory=dict)  # further arguments of the reading
 
     def read(self, seen: list) -> float:
         """Take the reading from what every rank saw."""
@@ -54,14 +48,10 @@ class Suspect:
 class Ending:
     """What is told when a case is closed."""
 
-    cause: str
-    """What it was, by the source."""
-    inferred: str
-    """What is not known, or not from this source."""
-    production: str
-    """How one would see it on a cluster."""
-    not_when: str
-    """When it is something else."""
+    cause: str  # what it was, by the source
+    inferred: str  # what is not known, or not from this source
+    production: str  # how one would see it on a cluster
+    not_when: str  # when it is something else
 
     @property
     def rest(self) -> str:
@@ -79,26 +69,19 @@ class Case:
     lesson: str
     story: str
     program: Callable
-    fault: Any
-    """What the program does wrong: the function that a fix replaces."""
+    fault: Any  # what the program does wrong: the function that a fix replaces
     suspects: Mapping[str, Suspect]
-    culprit: str
-    """The key of the right suspect."""
+    culprit: str  # the key of the right suspect
     world_size: int
-    symptom: Sequence[str] = ()
-    """Names of the published figures that it begins with."""
+    symptom: Sequence[str] = ()  # names of the published figures that it begins with
     cure: Callable | None = None
-    fix: str = ""
-    """How a fix is called, and what it returns."""
+    fix: str = ""  # how a fix is called, and what it returns
     by_source: bool = True
     """Whether cause and cure are the source's; else a suspicion of its, and a cure of ours."""
     sources: Sequence[published.Source] = ()
-    cost: Callable[[list], float] | None = None
-    """What a fix must lower, from what every rank saw."""
-    cost_name: str = ""
-    """What `cost` returns, in words."""
-    par: float = 1.0
-    """How many times lower a fix must make the cost."""
+    cost: Callable[[list], float] | None = None  # what a fix must lower, from what every rank saw
+    cost_name: str = ""  # what `cost` returns, in words
+    par: float = 1.0  # how many times lower a fix must make the cost
     ending: Ending | None = None
     fabric: Callable[[], Fabric] | None = None
 
@@ -144,8 +127,7 @@ class FixFailed(ValueError):
 class Try(NamedTuple):
     """A diagnosis that was committed."""
 
-    suspect: str
-    """The key of the suspect, as in the case."""
+    suspect: str  # the key of the suspect, as in the case
     reason: str
     outcome: str
     """`stands`, `fell` or `not judged`: what the suspect's own reading said in this run."""
@@ -156,16 +138,13 @@ class Ward:
     """A case that is being examined: counts the instruments asked, keeps diagnosis and reason."""
 
     case: Case
-    suspects: dict[str, Suspect] = field(init=False)
-    """By letter, the same every time."""
+    suspects: dict[str, Suspect] = field(init=False)  # by letter, the same every time
     board: Board = field(init=False)
     """What the suspects' own readings said; a column for each instrument that decided something."""
-    asked: list[str] = field(default_factory=list)
-    """Instruments, each once."""
+    asked: list[str] = field(default_factory=list)  # instruments, each once
     tries: list[Try] = field(default_factory=list)
     solved: bool = False
-    gain: float = 0.0
-    """How many times less the best fix costs that was accepted; 0: none yet."""
+    gain: float = 0.0  # how many times less the best fix costs that was accepted; 0: none yet
     _keys: dict[str, str] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -375,11 +354,9 @@ class Round(NamedTuple):
 
     cost: float
     cost_now: float
-    reading: float
-    """The culprit's own."""
+    reading: float  # the culprit's own
     reading_now: float
-    different: str = ""
-    """What differs in the results, in words; empty if nothing does."""
+    different: str = ""  # what differs in the results, in words; empty if nothing does
 
     @property
     def gain(self) -> float:
@@ -444,10 +421,8 @@ class Markdown(str):
 class Verdict(NamedTuple):
     """What becomes of a diagnosis: in words, with the last measurement that decided."""
 
-    right: bool
-    """Whether the case is solved by it."""
-    state: str
-    """`stands`, `fell` or `not judged`."""
+    right: bool  # whether the case is solved by it
+    state: str  # `stands`, `fell` or `not judged`
     text: str
     shown: Table | Markdown
 

@@ -20,8 +20,7 @@ class Patient:
     program: Callable[[], list[float]]
     healthy: Callable[[int, int], list[float]]
     """(rank, world_size) -> what the program should return there."""
-    known_as: str
-    """Its name, for whoever knows the cause."""
+    known_as: str  # its name, for whoever knows the cause
     world_size: int = 3
 
 

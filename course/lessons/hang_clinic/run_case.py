@@ -42,8 +42,7 @@ class World:
     world_size: int = 3
     late: int | None = None
     """A rank that starts 0.25 s after the others, and makes each call 10 ms late."""
-    fast_clock: int | None = None
-    """A rank whose clocks run 1.4 times as fast."""
+    fast_clock: int | None = None  # a rank whose clocks run 1.4 times as fast
     own_sets: bool = False
     """Whether each rank's sets have an order of their own, as under torchrun: there each process
     draws how texts hash."""
@@ -59,8 +58,7 @@ class Wait(NamedTuple):
     """A rank that waits, in which call, and for whom."""
 
     rank: int
-    call: str
-    """With its number or its peer: ``"all_reduce #2"``, ``"send to rank 1"``."""
+    call: str  # with its number or its peer: ``"all_reduce #2"``, ``"send to rank 1"``
     for_ranks: tuple[int, ...]
 
 
@@ -69,16 +67,13 @@ class CaseReport:
     """What became of a program."""
 
     name: str
-    kind: str
-    """One of OUTCOMES."""
+    kind: str  # one of OUTCOMES
     report: str
     """The case file: what each rank returned or where it stood, and its calls; an error's words."""
     calls: tuple[tuple[BufferCall, ...], ...] = ()
     """Of each rank, in the order in which it made them."""
-    running: tuple[int, ...] = ()
-    """The ranks that had not finished."""
-    returned: tuple[Any, ...] = ()
-    """What each rank returned; empty if any did not."""
+    running: tuple[int, ...] = ()  # the ranks that had not finished
+    returned: tuple[Any, ...] = ()  # what each rank returned; empty if any did not
 
     def __str__(self) -> str:
         return f"{self.name}\nOutcome: {self.kind}: {OUTCOMES[self.kind]}\n\n{self.report}"

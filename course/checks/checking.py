@@ -45,11 +45,11 @@ from labkit.ranks.machine import usable_cpus
 
 T = TypeVar("T")
 NO_RETURN = "the function ends without `return` on this path"
-DEADLOCK = """a deadlock. Read who waits in which call, perhaps for a message that nobody sends or \
-receives. Two ranks that both send first wait for each other for ever (gloo's send returns when \
+DEADLOCK = """a deadlock. Read who waits in which call, perhaps for a message that nobody sends or
+receives. Two ranks that both send first wait for each other for ever (gloo's send returns when
 the receive is posted), and a rank that skips a call leaves the others waiting in it"""
-OTHER_SIZES = """a buffer with another dtype than the tensor's (use torch.empty_like or \
-tensor.new_empty), or pieces or calls that the ranks cut or order differently: those of several \
+OTHER_SIZES = """a buffer with another dtype than the tensor's (use torch.empty_like or
+tensor.new_empty), or pieces or calls that the ranks cut or order differently: those of several
 threads, or in an order that comes from values, sets or the rank"""
 
 
@@ -58,7 +58,8 @@ class CheckFailed(AssertionError):
 
     def __init__(self, expected: str, got: str, meaning: str = "", *, timed: bool = False) -> None:
         super().__init__(expected, got, meaning)
-        self.expected, self.got, self.meaning, self.timed = expected, got, meaning, timed
+        self.expected, self.got, self.timed = expected, got, timed
+        self.meaning = " ".join(meaning.split())  # it may be written in lines
         self.number: str | None = None  # the exercise's, set by `exercise`
 
     def __str__(self) -> str:

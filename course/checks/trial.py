@@ -31,11 +31,11 @@ from labkit.measure.calls import tensors_in
 WIDE = 2**31 + 1
 """What the data of 64-bit types are multiplied by: float32 cannot add them without rounding."""
 
-SILENCE = """no send and no receive was called: data go through torch.distributed, and a function \
+SILENCE = """no send and no receive was called: data go through torch.distributed, and a function
 with `yield` in it does not run"""
-COLLECTIVE = """a collective does the work that this exercise is about, or waits for ranks that \
+COLLECTIVE = """a collective does the work that this exercise is about, or waits for ranks that
 have nothing to do with it: build it from sends and receives"""
-WAITED = """gloo's second wait() for a handle never returns: it waits for another message. Take \
+WAITED = """gloo's second wait() for a handle never returns: it waits for another message. Take
 the handle off your list when you have waited for it"""
 DROPPED = "its handle was dropped: keep it, and wait for it. Without it a message may never arrive"
 RACES = {

@@ -64,10 +64,10 @@ def check_rails(all_reduce: Callable[..., None]) -> None:
     """
     kinds = ((2, torch.float32), (3, torch.float64))
     cases = [Case(6, (7560,), dtype, {"cards": cards}) for cards, dtype in kinds]
-    short = "a share is summed on its own ring only, or a turn of the ring is missing, or the last "
-    short += "phase, in which a server's other shares come back"
-    single = "one ring through all ranks leaves each server by one card: let each carry a part of "
-    single += "the server's sum, and send across no more than a ring would"
+    short = """a share is summed on its own ring only, or a turn of the ring is missing, or the last
+        phase, in which a server's other shares come back"""
+    single = """one ring through all ranks leaves each server by one card: let each carry a part of
+        the server's sum, and send across no more than a ring would"""
     with checking.exercise("7.2", all_reduce, par="2(n-1)/n S/g on every card") as verdict:
         for case, ranks in Trial(all_reduce, by_hand=True, timeout=8.0).runs(cases):
             n, cards = case.world_size, case.options["cards"]
@@ -93,8 +93,8 @@ def check_placement(place: Callable[[list[int]], Sequence]) -> None:
 
     On each of `DAYS`: the answer's form, what may not be, and the number of GPUs at work.
     """
-    mixed = "a message into a 9d of the nine comes from a host of the eight: keep the job in one "
-    mixed += "group, or leave that slot out"
+    mixed = """a message into a 9d of the nine comes from a host of the eight: keep the job in one
+        group, or leave that slot out"""
     with checking.exercise("7.3", place, par="every GPU that can run at full speed"):
         for jobs, most in DAYS.items():
             what = f"place({[*jobs]})"

@@ -26,36 +26,25 @@ TRACE = (
     (40, 13, 14, 10, 2, 3),
 )
 """Milliseconds: ``TRACE[rank][call]``; made so that each of the usual short cuts errs."""
-READING: Sequence[checking.Asked] = (
-    (
-        "the straggler",
-        1,
-        {"the rank with the largest timers waits most: the first victim, not the cause": 2},
-        "in each call the last rank has the smallest timer; add up, by rank, what it cost",
-    ),
-    (
-        "milliseconds that moved bytes",
-        20,
-        {"those are the straggler's own timers, with its waiting for others who were late": 83},
-        "moving begins when the last rank arrives: the smallest timer of each call, summed",
-    ),
-    (
-        "milliseconds that the straggler alone cost",
-        37,
-        {
-            "the bytes move anyway: subtract the smallest timers from the second smallest": 40,
-            "that is what all ranks cost: only the calls in which yours was last": 79,
-        },
-        "without the last rank the next to last decides: the second smallest timer minus the "
-        "smallest, in the calls where yours was last",
-    ),
-)
 
 
 def check_reading(reading: Callable[[], tuple[int, float, float]]) -> None:
     """Judge exercise 2.1: three figures from a trace of several late ranks."""
+    last = "in each call the last rank has the smallest timer; add up, by rank, what it cost"
+    victim = "the rank with the largest timers waits most: the first victim, not the cause"
+    begins = "moving begins when the last rank arrives: the smallest timer of each call, summed"
+    own = "those are the straggler's own timers, with its waiting for others who were late"
+    without = """without the last rank the next to last decides: the second smallest timer minus the
+        smallest, in the calls where yours was last"""
+    anyway = "the bytes move anyway: subtract the smallest timers from the second smallest"
+    by_all = "that is what all ranks cost: only the calls in which yours was last"
+    asked: list[checking.Asked] = [
+        ("the straggler", 1, {victim: 2}, last),
+        ("milliseconds that moved bytes", 20, {own: 83}, begins),
+        ("milliseconds that the straggler alone cost", 37, {anyway: 40, by_all: 79}, without),
+    ]
     with checking.exercise("2.1", reading, par="the straggler, the transfer and the loss"):
-        checking.figures(checking.ask(reading), READING)
+        checking.figures(checking.ask(reading), asked)
 
 
 LAYERS = (
@@ -64,16 +53,11 @@ LAYERS = (
 """MB of each layer's gradients, and ms after the begin of backward at which they are complete."""
 LEFT = {1: 56.5, 2: 32.5, 3: 24.5, 4: 28.5, 8: 40.5, None: 80.5}
 """Cap in MB -> the ms by which the last bucket ends after backward; None: one bucket for all."""
-EXPOSED: checking.Asked = (
-    "ms exposed",
-    LEFT[3],
-    {
-        "the wire is not always busy before 100 ms: follow it bucket by bucket": 12.5,
-        "that is all the time on the wire; what backward hides does not count": 112.5,
-        "that is when the last bucket ends; backward ended at 100 ms": 124.5,
-    },
-    "bucket by bucket: when is the wire free?",
-)
+EXPOSED = {
+    "the wire is not always busy before 100 ms: follow it bucket by bucket": 12.5,
+    "that is all the time on the wire; what backward hides does not count": 112.5,
+    "that is when the last bucket ends; backward ended at 100 ms": 124.5,
+}
 
 
 def check_cap(best: Callable[[], tuple[float | None, float]]) -> None:
@@ -85,10 +69,11 @@ def check_cap(best: Callable[[], tuple[float | None, float]]) -> None:
         cap = None if no_cap else checking.number(pair[0], what="the cap, in MB")
         hold(cap in LEFT, f"one of {[*LEFT]}", cap, "the caps to choose from are in MB")
         left = f"{pair[0]}: {LEFT[cap]:g} ms are left; another cap leaves less"
-        why = "few calls leave late, each of many takes its 8 ms, and a small last bucket may have "
-        why += "to wait for the wire"
+        why = """few calls leave late, each of many takes its 8 ms, and a small last bucket may
+            have to wait for the wire"""
         hold(cap == 3, "the cap that leaves least exposed", left, why)
-        checking.figures(pair[1:], [EXPOSED])
+        free = "bucket by bucket: when is the wire free?"
+        checking.figures(pair[1:], [("ms exposed", LEFT[3], EXPOSED, free)])
 
 
 RAISES = {
@@ -179,13 +164,13 @@ def _hold_average(
     whole = "each gradient, or bucket of the plan, has one all_reduce, in its own dtype, and whole"
     hold(as_asked, f"{what}: all_reduces of {sorted(sizes)} bytes", made or "no call", whole)
     missing = sum(call.waited is None for call in calls)
-    any_order = "works can end in any order: that one has ended says nothing of the others, and no "
-    any_order += "sleep is long enough"
+    any_order = """works can end in any order: that one has ended says nothing of the others, and no
+        sleep is long enough"""
     left = f"{missing} of {len(calls)} are not"
     hold(not missing, f"{what}: every work is waited for", left, any_order)
     touched = next((call.touched for call in calls if call.touched), None)
-    race = "from the call to the end of the wait a tensor belongs to the library: divide before or "
-    race += "after. Does only a later step fail? Then `finish` has kept works of the one before"
+    race = """from the call to the end of the wait a tensor belongs to the library: divide before or
+        after. Does only a later step fail? Then `finish` has kept works of the one before"""
     hold(not touched, f"{what}: nobody touches what is under way", touched, race)
     for place, gradient in enumerate(gradients):
         alone, total = own[rank][place], sum(ranks_own[place] for ranks_own in own)
@@ -234,8 +219,8 @@ def check_average(average: Callable[[Gradients, int], None]) -> None:
             hold(ran.stays, stays, "a gradient has new memory", view)
             first_wait = min(call.waited for call in ran.calls)
             started = sum(call.at < first_wait for call in ran.calls)
-            waits = "right, but some bucket waits for one before it: two lines are wrong, and "
-            waits += "async_op=True is in neither"
+            waits = """right, but some bucket waits for one before it: two lines are wrong, and
+                async_op=True is in neither"""
             every = f"{what}: every call starts before the first wait"
             hold(started == len(sizes), every, f"{started} of {len(sizes)} did", waits)
 
@@ -243,29 +228,18 @@ def check_average(average: Callable[[Gradients, int], None]) -> None:
 WHO = boards.WhoWasIt("2.5", evidence.INVESTIGATION, {"first": "d", "second": "a"})
 
 
-TURNED: Sequence[checking.Asked] = (
-    (
-        "ms of the six, loop as posted",
-        45,
-        {"the lateness is in the first call after it: call 0, which is not the classifier's": 125},
-        "which call comes first after backward, and is it one of the six?",
-    ),
-    (
-        "ms of the six, loop backwards",
-        125,
-        {"the first call waits for rank 2, and then its bytes still have to move": 80},
-        "the loop now begins with the classifier: its first call waits for rank 2, once for all",
-    ),
-    (
-        "ms of the sixteen, loop backwards",
-        9,
-        {"the lateness was paid in the first call, which is now one of the six": 89},
-        "when the sixteen begin, all ranks go on together",
-    ),
-)
-
-
 def check_turned(turned: Callable[[], tuple[float, float, float]]) -> None:
     """Judge exercise 2.6: where 80 ms of lateness show when the loop is turned round."""
+    first = "which call comes first after backward, and is it one of the six?"
+    call_0 = "the lateness is in the first call after it: call 0, which is not the classifier's"
+    waits = "the loop now begins with the classifier: its first call waits for rank 2, once for all"
+    moves = "the first call waits for rank 2, and then its bytes still have to move"
+    together = "when the sixteen begin, all ranks go on together"
+    paid = "the lateness was paid in the first call, which is now one of the six"
+    asked: list[checking.Asked] = [
+        ("ms of the six, loop as posted", 45, {call_0: 125}, first),
+        ("ms of the six, loop backwards", 125, {moves: 80}, waits),
+        ("ms of the sixteen, loop backwards", 9, {paid: 89}, together),
+    ]
     with checking.exercise("2.6", turned, par="all three figures"):
-        checking.figures(checking.ask(turned), TURNED)
+        checking.figures(checking.ask(turned), asked)

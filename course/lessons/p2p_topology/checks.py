@@ -99,9 +99,9 @@ def _hold_rank(rank: int, ran: Ran, case: Case, way: list[int], chunk: int, what
     peers = {"recv": way[:here][-1:], "send": way[here + 1 :][:1]} if rank in way else {}
     asked = sorted((kind, *peer, size) for kind, peer in peers.items() if peer for size in sizes)
     got = sorted((call.kind, call.peer, call.nbytes) for call in ran.calls)
-    every = "each rank on the way sends every chunk, by itself, to way[here + 1], and nothing to "
-    every += "others; only the last chunk may be shorter: cut with min(chunk, length - start) on "
-    every += "every rank. Ranks that are not on the way return at once"
+    every = """each rank on the way sends every chunk, by itself, to way[here + 1], and nothing to
+        others; only the last chunk may be shorter: cut with min(chunk, length - start) on every
+        rank. Ranks that are not on the way return at once"""
     hold(got == asked, f"{what}: its calls, as (kind, rank, bytes): {asked}", got, every)
     tensor, is_relay = ran.given[0], rank in way[1:-1]
     if not is_relay:
@@ -113,16 +113,16 @@ def _hold_rank(rank: int, ran: Ran, case: Case, way: list[int], chunk: int, what
         pairs = zip(sends, receives[1:], strict=False)
         both = sum(send.waited > r.at and send.at < r.waited for send, r in pairs)
         asked = f"{what} receives chunk k + 1 while chunk k is being sent, {len(sizes) // 2} times"
-        turns = "the hops take turns. `isend` returns at once: receive into the other slot, and "
-        turns += "wait for the send only when its slot is needed again"
+        turns = """the hops take turns. `isend` returns at once: receive into the other slot, and
+            wait for the send only when its slot is needed again"""
         hold(both >= len(sizes) // 2, asked, f"{both} times", turns)
     if case.late and rank in way:
         own = 2 * chunk * width if is_relay else case.nbytes
         taken = ran.peak + tensor.untyped_storage().nbytes() - own
-        most = chunk * width - 1
-        room = "a copy of the tensor or a third slot was made: a relay has its two slots, the ends "
-        room += "send from and receive into their tensor"
-        checking.at_most(taken, most, what=f"{what}, new tensors", unit="bytes", meaning=room)
+        most, made = chunk * width - 1, f"{what}, new tensors"
+        room = """a copy of the tensor or a third slot was made: a relay has its two slots, the ends
+            send from and receive into their tensor"""
+        checking.at_most(taken, most, what=made, unit="bytes", meaning=room)
 
 
 def _hold_speed(relay: Callable[..., None]) -> float:
@@ -219,8 +219,8 @@ def check_reading(reading: Callable[[], tuple]) -> None:
         wrong = sorted(" and ".join(map(str, sorted(pair))) for pair in found - right)
         usual = "all of these are right, and some are missing: every GPU is in a pair"
         if wrong:
-            usual = f"{wrong[0]} have an ordinary rate. Each GPU has exactly one other to which, "
-            usual += "and from which, all figures are lower"
+            usual = f"""{wrong[0]} have an ordinary rate. Each GPU has exactly one other to which,
+                and from which, all figures are lower"""
         what = "four pairs that share a NUMA node"
         hold(found == right, what, sorted(map(sorted, found)), usual)
         ours = "with P2P this server's pairs differ twelvefold; here all are nearly alike"
@@ -233,8 +233,8 @@ def check_reading(reading: Callable[[], tuple]) -> None:
 
 def check_contention(answer: Callable[[], Sequence[float]]) -> None:
     """Judge 4.5: when P, Q and R are done, in ms, when they start together."""
-    regrow = "when a transfer ends, the others share anew; and over two links a transfer is as "
-    regrow += "fast as the smaller of its two shares"
+    regrow = """when a transfer ends, the others share anew; and over two links a transfer is as
+        fast as the smaller of its two shares"""
     alone = "that is its time alone; here two transfers share each link"
     first = "until one of them ends, two transfers share each link, half and half"
     asked: list[checking.Asked] = [

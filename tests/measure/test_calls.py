@@ -28,30 +28,25 @@ def logged(block):
     return launch(program, world_size=2)
 
 
-def by_name(rank, other):
-    summed(torch.ones(3, dtype=torch.float64))
-
-
-def by_thread(rank, other):
-    thread = threading.Thread(target=dist.all_reduce, args=(torch.ones(3, dtype=torch.float64),))
+def by_thread(x):
+    thread = threading.Thread(target=dist.all_reduce, args=(x,))
     thread.start()
     thread.join()
 
 
-def by_functional(rank, other):
+def by_functional(x):
     import torch.distributed._functional_collectives as functional
 
-    functional.all_reduce(torch.ones(3, dtype=torch.float64), "sum", dist.group.WORLD).sum()
+    functional.all_reduce(x, "sum", dist.group.WORLD).sum()
 
 
-def by_group_method(rank, other):
-    options = dist.AllreduceOptions()
-    dist.group.WORLD.allreduce([torch.ones(3, dtype=torch.float64)], options).wait()
+def by_group_method(x):
+    dist.group.WORLD.allreduce([x], dist.AllreduceOptions()).wait()
 
 
-@pytest.mark.parametrize("ways", [(by_name, by_thread, by_group_method), slow((by_functional,))])
+@pytest.mark.parametrize("ways", [(summed, by_thread, by_group_method), slow((by_functional,))])
 def test_an_all_reduce_is_seen_however_it_is_called(ways):
-    for log in logged(lambda *ranks: [way(*ranks) for way in ways]):
+    for log in logged(lambda *_: [way(torch.ones(3, dtype=torch.float64)) for way in ways]):
         assert len(log) == len(ways)
         for call in log:
             assert (call.kind, call.nbytes, call.dtype) == ("all_reduce", 24, torch.float64)
@@ -73,15 +68,11 @@ def test_collectives_have_torch_names_roots_and_the_largest_buffer():
 
     log = logged(block)[0]
     assert all(call.blocking for call in log)
+    of_all = ("all_gather", "all_gather_into_tensor", "reduce_scatter_tensor", "all_to_all_single")
     assert [(call.kind, call.peer, call.nbytes) for call in log] == [
-        ("broadcast", 1, 8),
-        ("reduce", 1, 8),
-        ("all_gather", -1, 16),
-        ("all_gather_into_tensor", -1, 16),
-        ("reduce_scatter_tensor", -1, 16),
-        ("all_to_all_single", -1, 16),
-        ("barrier", -1, 0),
-        ("monitored_barrier", -1, 0),
+        *((kind, 1, 8) for kind in ("broadcast", "reduce")),
+        *((kind, -1, 16) for kind in of_all),
+        *((kind, -1, 0) for kind in ("barrier", "monitored_barrier")),
     ]
 
 
@@ -103,23 +94,27 @@ def batch(rank, other):
 @pytest.mark.slow
 @pytest.mark.parametrize("block", [exchange, batch])
 def test_posts_and_waits_are_in_order(block):
-    for rank, log in enumerate(logged(block)):
-        received, sent = log
+    for rank, (received, sent) in enumerate(logged(block)):
         assert received == Call("recv", 1 - rank, 8, False, 7, torch.float32, (0, 1), 0, 2, "wait")
         assert sent == Call("send", 1 - rank, 8, False, 7, torch.float32, (0, 1), 1, 3, "wait")
 
 
-def test_who_waits_in_the_call_and_from_whom():
+def test_who_waits_in_the_call_and_from_whom_which_is_unknown_until_the_wait():
     def block(rank, other):
         x = torch.ones(1)
         dist.recv(x) if rank else dist.send(x, 1)
-        work = dist.irecv(x) if rank else dist.isend(x, 1)
-        work.wait()
+        for _ in range(2):
+            works.append(dist.irecv(x) if rank else dist.isend(x, 1))
+        works[0].wait()
 
+    works = []
     first, second = logged(block)
-    assert [(call.peer, call.blocking) for call in first] == [(1, True), (1, False)]
-    assert [(call.peer, call.blocking) for call in second] == [(0, True), (0, False)]
-    assert [(call.at, call.waited) for call in second] == [(0, 1), (2, 3)]
+    assert [(call.peer, call.blocking) for call in first] == [(1, True), (1, False), (1, False)]
+    assert [(call.peer, call.blocking, call.at, call.waited) for call in second] == [
+        (0, True, 0, 1),
+        (0, False, 2, 4),
+        (ANY_SOURCE, False, 3, None),
+    ]
 
 
 def test_ways_to_wait_are_told_apart():
@@ -151,15 +146,3 @@ def test_works_stay_works():
         return *kinds, work.is_completed(), dist.Work.wait.__module__ != calls.__name__
 
     assert launch(program, world_size=2) == [(True,) * 4] * 2, "and their methods are torch's again"
-
-
-def test_a_receive_from_anyone_is_unknown_until_the_wait():
-    def program():
-        dist.barrier()
-        x = torch.ones(1)
-        with CallLog() as log:
-            work = dist.irecv(x) if dist.get_rank() else dist.isend(x, 1)
-        work.wait()
-        return log.calls[0].peer
-
-    assert launch(program, world_size=2) == [1, ANY_SOURCE]

@@ -25,10 +25,8 @@ def burn(seconds):
 def test_a_sleep_is_blocked_time_and_work_is_time_on_a_cpu():
     with sched.watch() as usage:
         time.sleep(0.3)
-    assert usage.wall >= 0.3
-    assert usage.blocked > 0.8 * usage.wall
-    assert usage.on_cpu < 0.2 * usage.wall
-    assert usage.voluntary >= 1
+    assert usage.wall >= 0.3 and usage.voluntary >= 1
+    assert usage.blocked > 0.8 * usage.wall and usage.on_cpu < 0.2 * usage.wall
     with sched.watch() as usage:
         burn(0.3)
     assert usage.on_cpu == pytest.approx(0.3, abs=0.05)
@@ -70,9 +68,8 @@ def test_two_ranks_on_one_cpu_wait_for_each_other():
         return usage.on_cpu, usage.waiting, usage.wall
 
     for on_cpu, waiting, wall in launch(program, world_size=2):
-        assert on_cpu == pytest.approx(0.3, abs=0.08)
+        assert on_cpu == pytest.approx(0.3, abs=0.08) and wall > on_cpu + 0.1
         assert waiting > 0.1, "while one ran, the other was runnable"
-        assert wall > on_cpu + 0.1
 
 
 def test_without_counters_it_says_so(monkeypatch, tmp_path):

@@ -60,9 +60,7 @@ def test_a_launched_collective_ends_by_itself_and_only_the_wait_is_exposed():
         tracer = Tracer.aligned()
         tensor = torch.ones(100_000)
         time.sleep(0.15 * dist.get_rank())  # so that rank 0's collective is surely under way
-        launched = tracer.launch(
-            "sum", lambda: dist.all_reduce(tensor, async_op=True), nbytes=tensor.nbytes
-        )
+        launched = tracer.launch("sum", lambda: dist.all_reduce(tensor, async_op=True))
         with tracer.span("busy elsewhere", Kind.COMPUTE):
             time.sleep(0.3)
         launched.wait()
@@ -80,22 +78,22 @@ def test_a_trace_is_refused_while_a_collective_is_running():
     def program():
         tracer = Tracer.aligned()
         pair = dist.new_group([0, 1])
+
+        def begin():
+            return dist.all_reduce(torch.ones(4), group=pair, async_op=True)
+
         if dist.get_rank() == 0:
-            launched = tracer.launch("sum", lambda: _sum(pair))
+            launched = tracer.launch("sum", begin)
             with pytest.raises(RuntimeError, match="1 launched collectives have not ended"):
                 tracer.trace(timeout=0.2)
             dist.barrier()  # now let rank 1 join in
             launched.wait()
             return len(tracer.trace().spans)
         dist.barrier()
-        _sum(pair).wait()
+        begin().wait()
         return None
 
     assert launch(program, world_size=2)[0] == 2  # the collective, and the wait for it
-
-
-def _sum(group):
-    return dist.all_reduce(torch.ones(4), group=group, async_op=True)
 
 
 @pytest.mark.slow
@@ -120,8 +118,7 @@ def test_the_hook_shows_what_ddp_calls_and_averages_as_ddp_does():
         time.sleep(0.1 if dist.get_rank() == 2 else 0.0)
         with tracer.span("backward", Kind.COMPUTE):
             hooked(batch).sum().backward()
-        pairs = zip(plain.parameters(), hooked.parameters(), strict=True)
-        for one, other in pairs:
+        for one, other in zip(plain.parameters(), hooked.parameters(), strict=True):
             torch.testing.assert_close(one.grad, other.grad)
         return tracer.trace()
 

@@ -19,6 +19,10 @@ pytestmark = pytest.mark.skipif(
 
 def metered(call):
     call()  # opens what connections it needs
+    return metered_first(call)
+
+
+def metered_first(call):
     with wire.meter() as m:
         call()
     return m.report
@@ -109,8 +113,7 @@ def test_groups_are_counted_together_by_world_rank():
         x = torch.ones(S // 4)
 
         def both():
-            if dist.get_rank() in (1, 3):
-                dist.all_reduce(x, group=odd)
+            for _ in range(2 * (dist.get_rank() % 2)):
                 dist.all_reduce(x, group=odd)
 
         def by_group_rank():
@@ -129,13 +132,10 @@ def test_groups_are_counted_together_by_world_rank():
 
 
 def test_connections_opened_in_the_block_are_counted_but_not_split():
-    def program():
-        x = torch.ones(S // 4)
-        with wire.meter() as m:
-            dist.all_reduce(x, group=dist.new_group([0, 1]))
-        return m.report
+    def in_a_new_group():
+        dist.all_reduce(torch.ones(S // 4), group=dist.new_group([0, 1]))
 
-    reports = launch(program, world_size=2)
+    reports = launch(metered_first, in_a_new_group, world_size=2)
     assert wire.matrix(reports)[0, 1] > S
     with pytest.raises(wire.WireMismatch, match="opened during the block"):
         wire.payload(reports)
@@ -156,12 +156,11 @@ def test_connections_closed_in_the_block_are_refused():
 
 
 def test_a_collective_of_awkward_size_is_refused_not_guessed():
-    def program():
-        x = torch.ones(1001)
-        return metered(lambda: dist.all_reduce(x))
+    def awkward():
+        dist.all_reduce(torch.ones(1001))
 
     with pytest.raises(wire.WireMismatch, match=r"not a multiple of 4096.*take wire\.matrix"):
-        wire.payload(launch(program, world_size=3))
+        wire.payload(launch(metered, awkward, world_size=3))
 
 
 def test_bytes_of_a_send_that_began_before_the_block_are_found_out():
@@ -186,9 +185,7 @@ def test_without_the_kernels_counts_the_calls_are_counted():
     def program():
         wire.unavailable = lambda: "this is a test"
         x = torch.ones(10)
-        with wire.meter() as m:
-            dist.send(x, 1) if dist.get_rank() == 0 else dist.recv(x, 0)
-        return m.report
+        return metered(lambda: dist.recv(x, 0) if dist.get_rank() else dist.send(x, 1))
 
     reports = launch(program, world_size=2)
     with pytest.raises(wire.WireUnavailable, match=r"this is a test.*counted\(reports\)"):

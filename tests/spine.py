@@ -2,16 +2,11 @@
 
 import ast
 import re
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 from course.notebooks import hosted
 from course.predictions import ledger
-
-FOLDED = hosted.FOLDED
-
-
-def visible(cell):
-    return FOLDED not in cell.metadata.get("tags", [])
 
 
 @dataclass
@@ -28,22 +23,22 @@ class Question:
     """As the notebook's own text has it; None where it is computed."""
 
 
+def nodes(source):
+    """Everything in a cell's text, whose magic lines are left out."""
+    return ast.walk(ast.parse(re.sub(r"^[%!].*$", "pass", source, flags=re.MULTILINE)))
+
+
 def calls(source):
     """Every call by a bare or a last name, with its place in the order of the text."""
-    clean = "\n".join(
-        "pass" if line.startswith(("%", "!")) else line for line in source.splitlines()
-    )
-    found = [node for node in ast.walk(ast.parse(clean)) if isinstance(node, ast.Call)]
+    found = [node for node in nodes(source) if isinstance(node, ast.Call)]
     for node in sorted(found, key=lambda node: (node.lineno, node.col_offset)):
         yield getattr(node.func, "id", getattr(node.func, "attr", "")), node
 
 
 def constant(node):
     """What an expression of constants comes to; None for any other."""
-    try:
+    with suppress(ValueError):
         return ast.literal_eval(node)
-    except ValueError:
-        pass
     operations = {ast.Div: lambda a, b: a / b, ast.Mult: lambda a, b: a * b}
     if isinstance(node, ast.BinOp) and type(node.op) in operations:
         left, right = constant(node.left), constant(node.right)
@@ -72,11 +67,9 @@ def questions(notebook):
                     question.reconciled.append(place)
                     question.answer = constant(rest[0])
                 case _:
-                    given = [constant(argument) for argument in call.args[2:]]
-                    given += [
-                        constant(w.value) for w in call.keywords if w.arg in ("unit", "options")
-                    ]
+                    named = [w.value for w in call.keywords if w.arg in ("unit", "options")]
                     words = ledger.questions().get(key, {})
+                    given = [constant(argument) for argument in (*call.args[2:], *named)]
                     given += [words.get("unit"), words.get("options")]
                     question.asked = place
                     question.unit = next((value for value in given if type(value) is str), "")
@@ -126,7 +119,8 @@ def verdicts_in_sight(notebook):
             if isinstance(answer, ast.IfExp):
                 answer = answer.body
             letter = answer and isinstance(constant(answer), str)
-            if letter and (visible(cell) or answer.lineno == 1):  # a fold shows its first line
+            folded = hosted.FOLDED in cell.metadata.get("tags", [])
+            if letter and (not folded or answer.lineno == 1):  # a fold shows its first line
                 yield f"{constant(call.args[0])}: fold {cell.id}, which says what is right"
 
 
@@ -134,20 +128,16 @@ def tells(cell, answer, question):
     """The words of a cell that are the answer to a question; nothing where there are none."""
     text = cell.source
     if cell.cell_type == "code":  # titles and other strings
-        nodes = ast.walk(ast.parse(re.sub(r"^[%!].*$", "pass", text, flags=re.MULTILINE)))
-        strings = [
-            n.value for n in nodes if isinstance(n, ast.Constant) and isinstance(n.value, str)
-        ]
-        text = "\n".join(strings)
+        values = [node.value for node in nodes(text) if isinstance(node, ast.Constant)]
+        text = "\n".join(value for value in values if isinstance(value, str))
     if isinstance(answer, str):
         place = "abcdefgh".find(answer)
         if place >= len(question.options):
             return ""
         named = [option for option in question.options if option.lower() in text.lower()]
         return named[0] if named == [question.options[place]] else ""
-    unit = {"x": r"(?:x\b|×|times)", "times": r"(?:x\b|×|times)"}.get(
-        question.unit, re.escape(question.unit)
-    )
+    times = question.unit in ("x", "times")
+    unit = r"(?:x\b|×|times)" if times else re.escape(question.unit)
     for match in re.finditer(rf"(?<![\w.])(\d[\d,]*\.?\d*)\s*{unit}", text):
         figure = float(match[1].replace(",", ""))
         digits = len(match[1].replace(",", "").replace(".", "").strip("0"))

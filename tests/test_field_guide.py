@@ -6,12 +6,7 @@ from pathlib import Path
 from course.__main__ import COMMANDS
 from course.lessons.casebook.cases import CASES
 
-PAGES = [
-    Path("FIELD_GUIDE.md"),
-    Path("README.md"),
-    Path("INSTRUCTORS.md"),
-    *Path("docs").glob("*.md"),
-]
+PAGES = [*map(Path, ("FIELD_GUIDE.md", "README.md", "INSTRUCTORS.md")), *Path("docs").glob("*.md")]
 
 
 def test_its_rows_name_every_case():

@@ -7,6 +7,7 @@ receives, and that a log of NCCL's is read as its source writes it.
 import json
 import re
 import time
+from unittest import mock
 
 import pytest
 import torch.distributed as dist
@@ -61,9 +62,9 @@ NOT_RUN += ("beside-nccl", "vgg", "hang", "inspector", "load", "ipc", "channels"
 def test_what_waits_for_a_gpu_says_so_and_its_programs_run_on_the_cpu(capsys):
     names = names_of(*NOT_RUN, "info")
     assert capsys.readouterr().out.count("not run") >= 12
-    ((copies, products),) = launch(names["who_ran_when"], 3, 2, 64, 2**10, world_size=1)
+    [(copies, products)] = launch(names["who_ran_when"], 3, 2, 64, 2**10, world_size=1)
     assert (len(copies), len(products)) == (3, 2) and copies == sorted(copies)
-    (took,) = launch(names["copies_at_once"], names["ways"], 2**12, world_size=1)
+    [took] = launch(names["copies_at_once"], names["ways"], 2**12, world_size=1)
     assert len(took) == 10 and min(took) > 0
     assert min(launch(names["one_send"], 2**10, world_size=2)) > 0
     (alone, beside), _ = launch(names["beside_nccl"], 2**10, 64, 4, 2, world_size=2)
@@ -87,15 +88,15 @@ def test_a_rank_that_never_comes_is_ended_by_the_groups_limit(way):
 
 def test_the_posted_programs_run_from_their_lessons_cells():
     posted = names_of("order", "posted")["POSTED"]
-    small = {"02": [vgg11, 2], "03": [[4, 800]], "05": [2**10], "06": [2**10]}
+    small = {"02": (0, [vgg11, 2]), "03": (0, [[4, 800]]), "05": (1, [2**10]), "06": (1, [2**10])}
     for name, (ranks, program, *args) in posted.items():
-        first, last = {"02": (0, 2), "03": (0, 1), "05": (1, 2), "06": (1, 2)}[name[:2]]
-        given = [*args[:first], *small[name[:2]], *args[last:]]
+        first, given = small[name[:2]]
+        args[first : first + len(given)] = given
         if name == "06, the third as printed":
             with pytest.raises(RuntimeError, match="outputShape"):
-                launch(program, *given, world_size=ranks)
+                launch(program, *args, world_size=ranks)
             continue
-        answers = launch(program, *given, world_size=ranks)
+        answers = launch(program, *args, world_size=ranks)
         if name[:2] in ("03", "05"):
             assert all(right if name[:2] == "03" else right[1] for right in answers)
 
@@ -122,13 +123,11 @@ def test_what_is_measured_here_stands_before_the_recording_and_decides(capsys):
 
 def test_who_chose_is_read_from_lines_as_nccl_writes_them(tmp_path, capsys):
     """The format of NCCL 2.24 to 2.30.7, src/enqueue.cc."""
-    begin = "node1:4711:4720 [0] NCCL INFO "
-    (tmp_path / "4711").write_text(
-        f"{begin}AllReduce: 268435456 Bytes -> Algo RING proto SIMPLE channel{{Lo..Hi}}={{0..15}}\n"
-        f"{begin}AllReduce: 268435456 Bytes -> Algo RING proto SIMPLE channel{{Lo..Hi}}={{0..15}}\n"
-        f"{begin}Broadcast: 268435456 Bytes -> Algo RING proto LL128 channel{{Lo..Hi}}={{0..15}}\n"
-        f"{begin}something else\n"
-    )
+    chose = "{}: 268435456 Bytes -> Algo RING proto {} channel{{Lo..Hi}}={{0..15}}"
+    all_reduce, broadcast = chose.format("AllReduce", "SIMPLE"), chose.format("Broadcast", "LL128")
+    lines = (all_reduce, all_reduce, broadcast, "something else")
+    log = "".join(f"node1:4711:4720 [0] NCCL INFO {line}\n" for line in lines)
+    (tmp_path / "4711").write_text(log)
     found = names_of("algorithms")["who_chose"](tmp_path)
     assert found == "AllReduce: RING/SIMPLE, Broadcast: RING/LL128"
     assert "not run" in capsys.readouterr().out
@@ -138,11 +137,7 @@ def test_without_a_gpu_a_cell_says_that_it_was_not_run_and_with_one_an_error_is_
     names = names_of()
     assert names["on_gpus"](1, print) is None
     assert "not run. It needs 1 GPUs" in capsys.readouterr().out
-    names["GPUS"] = 1
-
-    def fails(*given, **options):
-        raise RuntimeError("NCCL error\nLast error:\nMultiple Ranks are using the same GPU")
-
-    names["launch"] = fails
+    error = RuntimeError("NCCL error\nLast error:\nMultiple Ranks are using the same GPU")
+    names |= {"GPUS": 1, "launch": mock.Mock(side_effect=error)}
     assert names["on_gpus"](1, print) is None
     assert "using the same GPU" in capsys.readouterr().out

@@ -9,15 +9,8 @@ from pytest import mark
 from course.notebooks import files
 
 ROOT = Path(__file__).resolve().parents[1]
-TEXTS = [
-    *sorted(ROOT.glob("*.md")),
-    *sorted((ROOT / "docs").glob("*.md")),
-    *(
-        path
-        for folder in ("notebooks", "solutions")
-        for path in sorted((ROOT / folder).glob("*.ipynb"))
-    ),
-]
+PLACES = ("*.md", "docs/*.md", "notebooks/*.ipynb", "solutions/*.ipynb")
+TEXTS = [path for place in PLACES for path in sorted(ROOT.glob(place))]
 _LINK = re.compile(r"!?\[[^\]]*\]\(([^)\s]+)(?:\s+\"[^\"]*\")?\)")
 _ADDRESS = re.compile(r"https?://[^\s)>\"'`]+")
 

@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 
 import nbformat
-from pytest import mark, param
+from pytest import mark
 
 from course.commands import start
 from course.notebooks import files, hosted, tree
@@ -15,24 +15,15 @@ EXERCISES = sorted((ROOT / "exercises").glob("*.ipynb"))
 LESSONS = [path for path in tree.kept(ROOT) if path.parent.name != tree.SOLUTIONS]
 
 
-def name(path):
-    return str(path.relative_to(ROOT))
-
-
 def test_notebooks_are_canonical_and_exercises_follow_from_solutions():
     assert list(tree.problems(ROOT)) == []
 
 
-def by_name(paths):
-    return [param(path, id=name(path)) for path in paths]
-
-
-@mark.parametrize("path", by_name(LESSONS))
-def test_nothing_is_seen_before_it_is_asked(path):
+@mark.parametrize("name", [str(path.relative_to(ROOT)) for path in LESSONS])
+def test_nothing_is_seen_before_it_is_asked(name):
     """In the notebook itself, with its first cells as a hosted copy has them."""
-    notebook = files.read(path)
-    copies = [notebook, hosted.fronted(notebook, "https://github.com/a/b", name(path))]
-    for copy in copies:
+    notebook = files.read(ROOT / name)
+    for copy in (notebook, hosted.fronted(notebook, "https://github.com/a/b", name)):
         found = [*spine.order(copy), *spine.given_away(copy), *spine.verdicts_in_sight(copy)]
         assert found == []
 
@@ -72,7 +63,7 @@ def test_what_is_given_away_would_be_seen():
     assert "the bytes" in walk(vote, drawn, both)[0]
     folded = nbformat.v4.new_notebook(cells=[both])
     assert "9.b: fold both" in next(spine.verdicts_in_sight(folded))
-    both.metadata["tags"] = [spine.FOLDED]
+    both.metadata["tags"] = [hosted.FOLDED]
     assert [*spine.verdicts_in_sight(folded)] == []
     computed = cell("end", 'reconcile("9.a", f(), tier="MEASURED")')
     assert walk(spoilt, ask, run, computed) == []

@@ -12,7 +12,6 @@ from course import lessons
 from tests.ranks.nodes import ROOT, python
 
 PAGE = (ROOT / "docs" / "labkit.md").read_text()
-SOURCE = Path(labkit.__file__).read_text()
 
 
 def test_all_is_exactly_what_is_public():
@@ -22,8 +21,8 @@ def test_all_is_exactly_what_is_public():
 
 
 def test_editors_are_shown_what_is_there():
-    shown = {}
-    for line in re.findall(r"^    (from labkit\.\S+ import .+)$", SOURCE, re.MULTILINE):
+    shown, source = {}, Path(labkit.__file__).read_text()
+    for line in re.findall(r"^    (from labkit\.\S+ import .+)$", source, re.MULTILINE):
         exec(line, {}, shown)
     assert shown == {name: getattr(labkit, name) for name in labkit.__all__}
 
@@ -51,9 +50,7 @@ def test_what_ranks_import_loads_nothing_that_draws():
     """Ranks import the module of what they run: anything of a lesson but its pictures."""
     found = pkgutil.walk_packages(lessons.__path__, "course.lessons.")
     names = [module.name for module in found if not module.name.endswith("pictures")]
-    program = (
-        f"import importlib, sys\nfor name in {names}: importlib.import_module(name)\n"
-        "print([m for m in ('matplotlib', 'ipywidgets', 'IPython') if m in sys.modules])"
-    )
+    program = f"import importlib, sys\nfor name in {names}: importlib.import_module(name)\n"
+    program += "print([m for m in ('matplotlib', 'ipywidgets', 'IPython') if m in sys.modules])"
     done = python("-c", program)
     assert done.stdout.strip() == "[]", done.stdout + done.stderr

@@ -24,9 +24,8 @@ def test_series_differ_in_colour_marker_dash_and_hatch():
 def test_a_picture_carries_its_description_and_the_table_of_what_was_drawn(tmp_path):
     ax = sample()
     (table,) = alt_text.tables_of(ax)
-    assert table.title == "free"
     assert table.columns == ["Pairs", "Time [µs]", "10th percentile", "90th percentile"]
-    assert table.rows[-1] == (4.0, 40.5, 30.0, 50.0)
+    assert table.title == "free" and table.rows[-1] == (4.0, 40.5, 30.0, 50.0)
     assert alt_text.text_of(ax) == "A title (Time [µs] against Pairs)", "nobody described it yet"
     plots.describe(ax, 'Time "doubles"\n  with the pairs.')
     page = alt_text.to_html(ax)
@@ -46,10 +45,8 @@ def test_a_figure_that_nobody_holds_is_freed():
 
 @mark.parametrize("busy", [0.1, 1.3])
 def test_a_stamp_says_what_others_used(busy):
-    made = [
-        Record("e", f"case {cpus}", {}, [[1.0]], Tier.MEASURED, Provenance.here(), others=cpus)
-        for cpus in (0.1, busy, None)
-    ]
+    measured = {"samples": [[1.0]], "tier": Tier.MEASURED, "provenance": Provenance.here()}
+    made = [Record("e", f"{used}", {}, **measured, others=used) for used in (0.1, busy, None)]
     said = plots.ladder(made, title="Calls").figure.get_supxlabel().replace("\n", " ")
     assert ("used up to 1.3 CPUs" in said) == ("other programs" in said) == (busy > 1)
 

@@ -1,14 +1,13 @@
 from matplotlib.patches import FancyArrowPatch, Rectangle
 
-from labkit.show import timeline
 from labkit.show.alt_text import tables_of, text_of
-from labkit.show.timeline import Arrow, Bar
+from labkit.show.timeline import Arrow, Bar, draw_lanes
 
 
 def test_bars_and_arrows_are_drawn_in_their_lanes_and_listed():
     bars = [Bar(0, "F", 0.0, 0.010, label="F0"), Bar(1, "F", 0.012, 0.022), Bar(1, "B", 0.03, 0.04)]
     arrows = [Arrow(0, 0.010, 1, 0.012, "F", label="F0")]
-    ax = timeline.draw_lanes(["a", "b"], bars, arrows=arrows, description="A sends to b.")
+    ax = draw_lanes(["a", "b"], bars, arrows=arrows, description="A sends to b.")
     drawn = [patch for patch in ax.patches if isinstance(patch, Rectangle)]
     assert [(p.get_x(), round(p.get_width(), 9)) for p in drawn] == [(0, 10), (12, 10), (30, 10)]
     assert sum(isinstance(patch, FancyArrowPatch) for patch in ax.patches) == 1
@@ -21,5 +20,5 @@ def test_bars_and_arrows_are_drawn_in_their_lanes_and_listed():
 
 def test_what_runs_behind_is_thin_and_below():
     both = [Bar(0, "compute", 0, 1), Bar(0, "move", 0, 1, behind=True)]
-    above, below = timeline.draw_lanes(["a"], both, description="Hidden.").patches
+    above, below = draw_lanes(["a"], both, description="Hidden.").patches
     assert below.get_height() < above.get_height() and below.get_y() > above.get_y()

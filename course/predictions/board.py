@@ -282,16 +282,8 @@ class Board:
         known = [cpus for cpus in used if cpus is not None]
         if known:
             notes.append(f"other programs used up to {max(known):.1f} CPUs")
-        return forms.filled(
-            "board.html",
-            board=self,
-            vote=self._vote(),
-            notes="; ".join(notes),
-            said=said,
-            ours=ours,
-            signs=SIGNS,
-            legend=LEGEND,
-        )
+        shown = {"vote": self._vote(), "notes": "; ".join(notes), "said": said, "ours": ours}
+        return forms.filled("board.html", board=self, signs=SIGNS, legend=LEGEND, **shown)
 
     def _ipython_display_(self) -> None:
         """Show the board; what is shown last follows every test that comes."""

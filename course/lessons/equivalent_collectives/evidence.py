@@ -2,9 +2,8 @@
 
 The excess is what the two steps take beyond one all_reduce. Each experiment asks of it: is it gone
 when each step runs alone (launch order; steps that run alone do not overlap, so missing overlap is
-not judged), does it stay with a quarter of the bytes (rounds), do the
-bytes tell it, or is it the CPU's time for the sums? `worlds` of the experiment are programs in
-which another suspect is guilty; a test holds that the board then finds that one.
+not judged), does it stay with a quarter of the bytes (rounds), do the bytes tell it, or is it the
+CPU's time for the sums?
 """
 
 import math
@@ -39,10 +38,8 @@ def order(board: Board, records: Mapping[str, Record]) -> None:
     steps = zip(records[FIRST].seconds, records[SECOND].seconds, strict=True)
     rows = zip(records[TWO].seconds, steps, excess(records), strict=True)
     shares = [(both - sum(alone)) / more for both, alone, more in rows]
-    predicts = (
-        "the two steps take less time, added up, when each runs alone. Then at least half of the "
-        "excess (what they take longer in a row than all_reduce) is gone"
-    )
+    predicts = "the two steps take less time, added up, when each runs alone. Then at least half "
+    predicts += "of the excess (what they take longer in a row than all_reduce) is gone"
     came = _judged(shares, excess(records), stands=0.5, fell=0.25, most=1.5)
     found = f"{_all(shares)} of the excess gone, round by round"
     board.test("a", "A", predicts, came, found=found, records=records.values())
@@ -55,10 +52,8 @@ def rounds(board: Board, records: Mapping[str, Record]) -> None:
     """
     whole = excess(records)
     left = [few / more for few, more in zip(excess(records, QUARTER), whole, strict=True)]
-    predicts = (
-        "with a quarter of the bytes in the same calls, at least two thirds of the excess (what "
-        "the two steps take longer than all_reduce) stay"
-    )
+    predicts = "with a quarter of the bytes in the same calls, at least two thirds of the excess "
+    predicts += "(what the two steps take longer than all_reduce) stay"
     came = _judged(left, whole, stands=0.67, fell=0.45, most=1.5)
     found = f"{_all(left)} of the excess left, round by round"
     board.test("b", "B", predicts, came, found=found, records=records.values())
@@ -72,10 +67,8 @@ def sent(board: Board, by_way: Mapping[str, float], records: Mapping[str, Record
     more = (by_way[FIRST] + by_way[SECOND]) / by_way[ONE]
     equal, pairs = more <= 1.05, zip(records[TWO].seconds, records[ONE].seconds, strict=True)
     longer = [two / one for two, one in pairs]
-    predicts = (
-        "the two steps send more bytes than all_reduce, and take longer by the same factor, "
-        "within 15 %"
-    )
+    predicts = "the two steps send more bytes than all_reduce, and take longer by the same factor, "
+    predicts += "within 15 %"
     explained = [outcome(abs(x / more - 1), stands=0.15, fell=0.3) for x in longer]
     came, times = False if equal else explained, " ".join(f"{x:.2f}" for x in longer)
     found = f"{more:.3g} times the bytes; {times} the time"

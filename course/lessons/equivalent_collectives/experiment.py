@@ -7,6 +7,7 @@ The ways run in turn on four hosts whose links are shaped (EMULATED), so that th
 and not the scheduler's. Every answer is checked, and the same call's bytes are counted.
 """
 
+import functools
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
@@ -55,10 +56,7 @@ def compare(
         LookupError: No links can be made here, and nothing of these names was recorded.
     """
     ways = {**ways, **{name + programs.QUARTER: way for name, way in ways.items() if quarters}}
-
-    def measure(here: Place) -> list[Record]:
-        return measured(here, ways, nbytes, iters)
-
+    measure = functools.partial(measured, ways=ways, nbytes=nbytes, iters=iters)
     found = place.records(measure, recording=RECORDING, experiment=NAME, cases=ways, say=say)
     by_way = runs.by_case(r for r in found if r.nbytes == programs.given(r.case, nbytes))
     if missing := ways.keys() - by_way.keys():

@@ -1,8 +1,7 @@
 """The board of lesson 2: who could make the classifier's calls take 280 ms instead of 60?
 
-Each function takes what an experiment measured and adds its test to a board. The lesson's cells use
-them, the guilty runs (`guilty`) use them too: a board that could not point at another culprit would
-be a story.
+Each function takes what an experiment measured, in a lesson's cell or in a guilty run (`guilty`),
+and adds its test to a board.
 """
 
 from collections.abc import Mapping, Sequence
@@ -65,31 +64,23 @@ def late_rank(
     grew = [part(after) - part(before) for before, after in pairs]
     all_calls = [sum(y.values()) - sum(x.values()) for x, y in pairs]
     first = [next(iter(y.values())) - next(iter(x.values())) for x, y in pairs]
-    board.test(
-        "a",
-        "A",
-        f"one rank's {1e3 * delay:.0f} ms of lateness make the classifier's calls longer by "
-        f"{500 * delay:.0f} ms or more; at {250 * delay:.0f} or less it falls",
-        [outcome(seconds / delay, stands=0.5, fell=0.25) for seconds in grew],
-        found=f"all calls together {_grew(all_calls)}, the first {_grew(first)}, the "
-        f"classifier's {_grew(grew)}",
-        records=[record],
-    )
+    predicts = f"one rank's {1e3 * delay:.0f} ms of lateness make the classifier's calls longer by "
+    predicts += f"{500 * delay:.0f} ms or more; at {250 * delay:.0f} or less it falls"
+    came = [outcome(seconds / delay, stands=0.5, fell=0.25) for seconds in grew]
+    found = f"all calls together {_grew(all_calls)}, the first {_grew(first)}, "
+    found += f"the classifier's {_grew(grew)}"
+    board.test("a", "A", predicts, came, found=found, records=[record])
 
 
 def small_calls(board: Board, record: Record, job: SlowJob = THREAD) -> None:
     """B: do so many calls without bytes cost what was lost? The benchmark pays for one, too."""
-    more = job.calls - 1
+    more, lost = job.calls - 1, f"{1e3 * job.lost:.0f} ms"
     rounds = [more * seconds for seconds in record.seconds]
-    board.test(
-        "b",
-        "B",
-        f"{more} more calls than the benchmark's, with next to no bytes, take at least half of the "
-        f"{1e3 * job.lost:.0f} ms that were lost; at a quarter or less it falls",
-        [outcome(paid / job.lost, stands=0.5, fell=0.25) for paid in rounds],
-        found=f"{more} calls take {_ms(rounds)} of the {1e3 * job.lost:.0f} ms",
-        records=[record],
-    )
+    predicts = f"{more} more calls than the benchmark's, with next to no bytes, take at least half "
+    predicts += f"of the {lost} that were lost; at a quarter or less it falls"
+    came = [outcome(paid / job.lost, stands=0.5, fell=0.25) for paid in rounds]
+    found = f"{more} calls take {_ms(rounds)} of the {lost}"
+    board.test("b", "B", predicts, came, found=found, records=[record])
 
 
 def shares_of_largest(pairs: Sequence[tuple[dict, dict]]) -> list[float]:
@@ -109,16 +100,11 @@ def call_by_call(
         for timer, alone in zip(timers, benchmark, strict=True)
     ]
     shares = [max(0.0, one[LARGEST]) / max(part(one), 1e-9) for one in grew]
-    board.test(
-        "c",
-        "C",
-        "the classifier's calls grow where the bytes are: at least two thirds of the growth is in "
-        "its largest tensor, which has 5 of 6 bytes; at 40 % or less it falls",
-        [outcome(share, stands=2 / 3, fell=0.4) for share in shares],
-        found=f"they {_grew([part(calls) for calls in grew])}, {median(shares):.0%} of it in the "
-        "largest tensor",
-        records=records,
-    )
+    predicts = "the classifier's calls grow where the bytes are: at least two thirds of the growth "
+    predicts += "is in its largest tensor, which has 5 of 6 bytes; at 40 % or less it falls"
+    came = [outcome(share, stands=2 / 3, fell=0.4) for share in shares]
+    found = f"they {_grew([*map(part, grew)])}, {median(shares):.0%} of it in the largest tensor"
+    board.test("c", "C", predicts, came, found=found, records=records)
 
 
 LARGEST = "classifier.0.weight"  # the call with most bytes, 83 % of the classifier's
@@ -154,15 +140,12 @@ def every_timer(
     `spreads` holds for each round the longest minus the shortest timer, of the call in which it is
     largest; without the loop's first one, in which a rank that is late from backward shows.
     """
-    board.test(
-        "e",
-        "E",
-        "in one of the classifier's calls a rank's timer is shorter than the others', by at least "
-        f"half of the {1e3 * job.lost:.0f} ms that were lost; at a quarter or less it falls",
-        [outcome(spread / job.lost, stands=0.5, fell=0.25) for spread in spreads],
-        found=f"longest minus shortest timer: {_ms(spreads)} ms, without the loop's first call",
-        records=records,
-    )
+    predicts = "in one of the classifier's calls a rank's timer is shorter than the others', by at "
+    predicts += f"least half of the {1e3 * job.lost:.0f} ms that were lost; at a quarter or less "
+    predicts += "it falls"
+    came = [outcome(spread / job.lost, stands=0.5, fell=0.25) for spread in spreads]
+    found = f"longest minus shortest timer: {_ms(spreads)} ms, without the loop's first call"
+    board.test("e", "E", predicts, came, found=found, records=records)
 
 
 def part(calls: Mapping[str, float]) -> float:
@@ -179,17 +162,16 @@ def hold_all(board: Board, records: Sequence[Record], world: str) -> None:
         link(board)
         return
     record = runs[f"guilty: {world}"]  # there job and benchmark are known call by call
-    values = record.values
+    values, nbytes = record.values, int(part(record.values["sizes"]))
     training, benchmark = values["training"], values["benchmark"]
-    nbytes = int(part(values["sizes"]))
-    seconds = median(map(part, training)), median(benchmark)
+    rounds = list(zip(map(part, training), benchmark, strict=True))
+    seconds = map(median, zip(*rounds, strict=True))
     job = SlowJob(*seconds, nbytes, values["calls"], values["link"], problem.HOSTS)
     board.question = f"Where do {1e3 * job.lost:.0f} of {1e3 * job.in_training:.0f} ms go?"
     pairs = list(zip(values["late"][::2], values["late"][1::2], strict=True))
     late_rank(board, record, pairs, values["world"]["delay"])
     small_calls(board, record, job)
     call_by_call(board, training, job, values["sizes"], benchmark, [record])
-    rounds = list(zip(map(part, training), benchmark, strict=True))
     link(board, job, rounds, [record])
     every_timer(board, values["spreads"], job, [record])
 
@@ -209,9 +191,7 @@ INVESTIGATION = Investigation(
         "B": Experiment("calls without bytes", asks="b"),
         "C": Experiment("a thinner card: a signature, no test"),
         "D": Experiment("what a link carries", asks="cd"),
-        "E": Experiment(
-            "every rank's timers, call by call", asks="e", how="only the team has them"
-        ),
+        "E": Experiment("every rank's timers, call by call", "e", how="only the team has them"),
     },
     tests=hold_all,
     recording=problem.RECORDING,
@@ -225,11 +205,9 @@ INVESTIGATION = Investigation(
 def recorded_rung(rung: str = "3b: all at once, after backward") -> str:
     """Tell in a line what a rung took in our recorded run, as a ground for a prediction."""
     record = by_case(measured_records.load(problem.RECORDING, recorded=True))["rungs"]
-    backward, _ = problem.lengths(record)[rung]
-    return (
-        f"RECORDED, rung {rung.partition(':')[0]}: backward takes {1e3 * backward:.0f} ms, and "
-        f"then the buckets move for {_ms(problem.exposed(record)[rung])} ms."
-    )
+    (backward, _), moved = problem.lengths(record)[rung], _ms(problem.exposed(record)[rung])
+    takes = f"backward takes {1e3 * backward:.0f} ms, and then the buckets move for {moved} ms."
+    return f"RECORDED, rung {rung.partition(':')[0]}: {takes}"
 
 
 def _ms(rounds: Sequence[float]) -> str:

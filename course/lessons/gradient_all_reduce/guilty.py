@@ -120,7 +120,6 @@ def measure(guilty: str) -> list[Record]:
 
 def _measured(here: Place, guilty: str, world: World) -> Record:
     def empty_calls() -> list[float]:
-        """Time calls that carry next to nothing, on the card that training uses."""
         return programs.time_in_a_row(problem.SMALL, programs.second_card(world.training_on_thin))
 
     late = here.launch(partial(job, world, experiment=True), timeout=120)
@@ -128,17 +127,15 @@ def _measured(here: Place, guilty: str, world: World) -> Record:
     slow = here.launch(partial(job, world, experiment=False), timeout=120)
     alone = [rank["alone"] for rank in slow if rank["alone"]]
     rate = problem.THIN if world.benchmark_on_thin else problem.RATE
-    link = Fabric.star(hosts=2, rate=rate).payload_rate(0, 1)
-    spreads = [_spread(step) for step in zip(*(rank["steps"] for rank in slow), strict=True)]
     values = {
         "guilty": guilty,
         "world": asdict(world),
-        "link": link,
+        "link": Fabric.star(hosts=2, rate=rate).payload_rate(0, 1),
         "sizes": _grouped(slow[0]["sizes"]),
         "calls": sum(name.startswith(evidence.PART) for name in slow[0]["sizes"]),
         "late": [_grouped(calls) for calls in _median(late)[2:]],
         "training": [_grouped(calls) for calls in _median(slow)[1:]],
-        "spreads": spreads[1:],
+        "spreads": [_spread(step) for step in zip(*(r["steps"][1:] for r in slow), strict=True)],
         "benchmark": [max(seconds) for seconds in zip(*alone, strict=True)][1:],
     }
     return here.record(f"guilty: {guilty}", small, experiment=problem.NAME, values=values)

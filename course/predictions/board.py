@@ -278,10 +278,9 @@ class Board:
         Below it stands what is `said` of it, and, folded, `ours`.
         """
         notes = list(dict.fromkeys(test.tiers for test in self.tests.values() if test.tiers))
-        used = [test.judged.others for test in self.tests.values()]
-        known = [cpus for cpus in used if cpus is not None]
-        if known:
-            notes.append(f"other programs used up to {max(known):.1f} CPUs")
+        judged = [test.judged for test in self.tests.values()]
+        if used := [one.others for one in judged if one.others is not None]:
+            notes.append(f"other programs used up to {max(used):.1f} CPUs")
         shown = {"vote": self._vote(), "notes": "; ".join(notes), "said": said, "ours": ours}
         return forms.filled("board.html", board=self, signs=SIGNS, legend=LEGEND, **shown)
 

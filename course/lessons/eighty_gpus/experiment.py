@@ -72,15 +72,10 @@ def _on(here: Place, ways: Iterable[str], perf: Callable[..., list[float]]) -> l
             by_card = carried(sent / (NBYTES / programs.METERED), cards)
         except (wire.WireUnavailable, wire.WireMismatch):
             by_card = None
-        fields = {
-            "collective": "all_to_all" if way == ALL else "all_reduce",
-            "nbytes": NBYTES,
-            "predicted": modelled(way, cards, here.fabric),
-            "params": {"cards": cards, "inside": INSIDE},
-            "values": {"carried": by_card},
-        }
-        samples = [rank["samples"] for rank in ranks]
-        records.append(here.record(way, samples, experiment=NAME, **fields))
+        samples, seconds = [rank["samples"] for rank in ranks], modelled(way, cards, here.fabric)
+        fields = {"collective": "all_to_all" if way == ALL else "all_reduce", "predicted": seconds}
+        fields |= {"params": {"cards": cards, "inside": INSIDE}, "values": {"carried": by_card}}
+        records.append(here.record(way, samples, experiment=NAME, nbytes=NBYTES, **fields))
     return records
 
 

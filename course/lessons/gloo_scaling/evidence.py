@@ -88,27 +88,23 @@ def network(records: Sequence[Record]) -> Found:
     if large is job:
         raise LookupError("This needs an arm with larger tensors, to fill the network.")
     shares = [small / most for small, most in zip(carried(job), carried(large), strict=True)]
-    return (
-        f"the calls move {FULL:.0%} or more of what the network carries; at {IDLE:.0%} or less a "
-        "falls",
-        [outcome(share, stands=FULL, fell=IDLE) for share in shares],
-        f"a rank sends {median(job.values['sent']):,.0f} bytes a call, headers and all; the ranks "
-        f"together use {median(shares):.1%} of what the network carries",
-        [100 * share for share in shares],
-    )
+    predicts = f"the calls move {FULL:.0%} or more of what the network carries; at {IDLE:.0%} or "
+    predicts += "less a falls"
+    came = [outcome(share, stands=FULL, fell=IDLE) for share in shares]
+    found = f"a rank sends {median(job.values['sent']):,.0f} bytes a call, headers and all; the "
+    found += f"ranks together use {median(shares):.1%} of what the network carries"
+    return predicts, came, found, [100 * share for share in shares]
 
 
 def two_cpus(records: Sequence[Record]) -> Found:
     """B: in how many % of their time on one CPU do the same calls come to an end on two?"""
     most = most_of(records, {"cpus": 1}, {"cpus": 2})
     shares = _ratios(records, {"pairs": most, "cpus": 1}, {"pairs": most, "cpus": 2})
-    return (
-        f"with one torch thread a rank, {most} pairs need at most {FASTER:.0%} of the time when "
-        f"they get two CPUs instead of one; at {ALIKE:.0%} or more b falls",
-        [outcome(x, stands=FASTER, fell=ALIKE) for x in shares],
-        f"on two CPUs a call takes {median(shares):.0%} as long as on one CPU",
-        [100 * share for share in shares],
-    )
+    predicts = f"with one torch thread a rank, {most} pairs need at most {FASTER:.0%} of the time "
+    predicts += f"when they get two CPUs instead of one; at {ALIKE:.0%} or more b falls"
+    came = [outcome(share, stands=FASTER, fell=ALIKE) for share in shares]
+    found = f"on two CPUs a call takes {median(shares):.0%} as long as on one CPU"
+    return predicts, came, found, [100 * share for share in shares]
 
 
 def groups(records: Sequence[Record]) -> Found:
@@ -116,15 +112,12 @@ def groups(records: Sequence[Record]) -> Found:
     most = most_of(records, {"calling": 1}, {})
     idle = _ratios(records, {"pairs": 1}, {"pairs": most, "calling": 1})
     every = _ratios(records, {"pairs": 1}, {"pairs": most})
-    return (
-        f"where {most} groups exist and one pair calls, at least {MUCH:.0%} is there of what calls "
-        f"of all {most} pairs add to the time of one; at {LITTLE:.0%} or less c falls, or where "
-        "nothing grew to begin with",
-        _left(every, idle, stands=MUCH, fell=LITTLE),
-        f"with {most} groups, a call takes {median(idle):.1f} times as long as with one if one "
-        f"pair calls, and {median(every):.1f} times if all do",
-        idle,
-    )
+    predicts = f"where {most} groups exist and one pair calls, at least {MUCH:.0%} is there of "
+    predicts += f"what calls of all {most} pairs add to the time of one; at {LITTLE:.0%} or less c "
+    predicts += "falls, or where nothing grew to begin with"
+    found = f"with {most} groups, a call takes {median(idle):.1f} times as long as with one if one "
+    found += f"pair calls, and {median(every):.1f} times if all do"
+    return predicts, _left(every, idle, stands=MUCH, fell=LITTLE), found, idle
 
 
 def threads(records: Sequence[Record]) -> Found:
@@ -135,16 +128,14 @@ def threads(records: Sequence[Record]) -> Found:
         _ratios(records, {"pairs": 1, "threads": n}, {"pairs": most, "threads": n})
         for n in (several, 1)
     )
-    return (
-        f"with {several} threads a rank a call takes at least {GROWS:g} times as long for {most} "
-        f"pairs as for one. With one thread at most {LITTLE:.0%} of what was added is left (2 "
-        f"times as long would become {1 + LITTLE:g} times). d falls where {MUCH:.0%} or more is "
-        "left, or where nothing grew to begin with",
-        _left(with_it, without, stands=LITTLE, fell=MUCH),
-        f"with {several} threads a rank a call takes {median(with_it):.1f} times as long for "
-        f"{most} pairs as for one; with one thread, {median(without):.1f} times",
-        without,
-    )
+    calls = f"with {several} threads a rank a call takes"
+    predicts = f"{calls} at least {GROWS:g} times as long for {most} pairs as for one. With one "
+    predicts += f"thread at most {LITTLE:.0%} of what was added is left (2 times as long would "
+    predicts += f"become {1 + LITTLE:g} times). d falls where {MUCH:.0%} or more is left, or where "
+    predicts += "nothing grew to begin with"
+    found = f"{calls} {median(with_it):.1f} times as long for {most} pairs as for one; with one "
+    found += f"thread, {median(without):.1f} times"
+    return predicts, _left(with_it, without, stands=LITTLE, fell=MUCH), found, without
 
 
 def _left(

@@ -17,7 +17,7 @@ from course.runs import Say, quiet
 from labkit.fabric.fabric import Fabric
 from labkit.measure.records import Record
 from labkit.measure.timeline import Timeline
-from labkit.measure.trace import Kind
+from labkit.measure.trace import Kind, Span
 
 NAME = "gradient-all-reduce"
 TITLE = "280 ms or 60? Averaging gradients"
@@ -145,7 +145,8 @@ def exposed(record: Record) -> dict[str, list[float]]:
     which no rung can hide. The rungs take turns: compare them round by round, since what disturbs a
     machine lasts longer than one.
     """
-    return _by_rung(timeline(record).split(), lambda step: step.seconds(last_of(step), Kind.MOVE))
+    steps = timeline(record).split()
+    return _by_rung(steps, lambda step: step.seconds(last_backward(step).rank, Kind.MOVE))
 
 
 def _by_rung(steps: Timeline, of_step: Callable[[Timeline], Any]) -> dict[str, list[Any]]:
@@ -157,10 +158,9 @@ def _by_rung(steps: Timeline, of_step: Callable[[Timeline], Any]) -> dict[str, l
     }
 
 
-def last_of(step: Timeline) -> int:
-    """Return the rank whose backward ends last in a step."""
-    backward = (span for span in step.spans if span.name == "backward")
-    return max(backward, key=lambda span: span.end).rank
+def last_backward(step: Timeline) -> Span:
+    """Return the backward that ends last in a step."""
+    return max((x for x in step.spans if x.name == "backward"), key=lambda span: span.end)
 
 
 def ends(record: Record) -> dict[str, list[tuple[float, float]]]:
@@ -170,8 +170,8 @@ def ends(record: Record) -> dict[str, list[tuple[float, float]]]:
     """
 
     def of_step(step: Timeline) -> tuple[float, float]:
-        backward = max(span.end for span in step.spans if span.name == "backward")
-        return backward - step.begin, max(span.end for span in step.spans) - step.begin
+        end = max(span.end for span in step.spans)
+        return last_backward(step).end - step.begin, end - step.begin
 
     return _by_rung(timeline(record), of_step)
 
@@ -192,12 +192,10 @@ def as_posted(program: Callable = programs.as_posted, place: Place | None = None
 
     def measure(here: Place) -> list[Record]:
         (steps, *_) = here.launch(program, timeout=120)
-        rows = {
-            "loop": [sum(row[CLASSIFIER:-1]) / 1e3 for row in steps[1:]],
-            "benchmark": [row[-1] / 1e3 for row in steps[1:]],
-        }
+        loop = [sum(row[CLASSIFIER:-1]) / 1e3 for row in steps[1:]]
+        alone = [row[-1] / 1e3 for row in steps[1:]]
         common = {"experiment": NAME, "params": {"world_size": here.world_size}}
-        return [here.record(case, [seconds], **common) for case, seconds in rows.items()]
+        return [here.record("loop", [loop], **common), here.record("benchmark", [alone], **common)]
 
     return (place or hosts()).records(measure, cases=("loop", "benchmark"), **OURS)
 

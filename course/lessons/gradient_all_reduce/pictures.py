@@ -143,7 +143,7 @@ def _leaving(record: Record, rung: str, seconds: Sequence[float], ax: Axes) -> N
     order, middle = problem.programs.RUNGS, seconds.index(sorted(seconds)[len(seconds) // 2])
     number = (middle + 1) * len(order) + order.index(rung)
     step = problem.timeline(record).split().steps(number, number)
-    rank = problem.last_of(step)
+    rank = problem.last_backward(step).rank
     spans = step.of(rank)
     begin = min(span.begin for span in spans)
     over = max(span.end for span in spans if span.kind is Kind.COMPUTE)

@@ -156,14 +156,12 @@ def compare(
 def as_posted(program: Callable, numel: int = 10**7, *, place: Place | None = None) -> list[Record]:
     """Run the puzzle's program in one process; return a record of each of its three copies."""
     here = place or Place(hosts=1)
-    fields = {"nbytes": 4 * numel, "params": {"part": "posted"}}
+    fields = {"experiment": NAME, "nbytes": 4 * numel, "params": {"part": "posted"}}
 
     def measure() -> list[Record]:
-        made = []
-        for gpu, copy in zip(DSTS, here.launch(program, numel)[0], strict=True):
-            samples = [[milliseconds / 1e3 for milliseconds in copy]]
-            made.append(here.record(f"copy to GPU {gpu}", samples, experiment=NAME, **fields))
-        return made
+        copies = zip(DSTS, here.launch(program, numel)[0], strict=True)
+        seconds = {f"copy to GPU {gpu}": [ms / 1e3 for ms in copy] for gpu, copy in copies}
+        return [here.record(case, [samples], **fields) for case, samples in seconds.items()]
 
     return runs.watched(measure)
 

@@ -82,6 +82,11 @@ class Place:
         with fabric:
             yield replace(self, fabric=fabric)
 
+    def watched(self, measure: Callable[["Place"], list[Record]]) -> list[Record]:
+        """Measure at this place, once it is `up`, and note what other programs used meanwhile."""
+        with self.up() as here:
+            return runs.watched(lambda: measure(here))
+
     def launch(self, program: Callable[..., Any], *args: Any, **options: Any) -> list[Any]:
         """Run ``program(*args)`` on all ranks of a place that is up; the options are `launch`'s.
 
@@ -128,8 +133,7 @@ class Place:
         `LookupError` where there are none.
         """
         try:
-            with self.up() as here:
-                return runs.watched(lambda: measure(here))
+            return self.watched(measure)
         except FabricUnavailable as reason:
             say(f"{reason}\nShown instead: what another machine measured (RECORDED).")
         recorded = filter(self.has, records.load(recording, recorded=True, experiment=experiment))

@@ -27,10 +27,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from course.predictions import ledger_file
-from course.predictions.board import Board, Experiment
+from course.predictions.board import Board, Experiment, outcome
 from course.runs import Say, quiet
 from labkit.measure import records
 from labkit.measure.records import Record
+
+__all__ = ["Board", "Experiment", "Investigation", "outcome"]
 
 
 @dataclass(frozen=True, slots=True)

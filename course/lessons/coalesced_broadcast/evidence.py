@@ -9,8 +9,7 @@ from statistics import median
 
 from course.lessons.coalesced_broadcast import experiment as problem
 from course.lessons.coalesced_broadcast import programs
-from course.predictions.board import Board, Experiment, outcome
-from course.predictions.investigation import Investigation
+from course.predictions.investigation import Board, Experiment, Investigation, outcome
 from course.runs import by_case
 from labkit.measure.records import Record
 

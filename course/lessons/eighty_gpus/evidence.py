@@ -8,8 +8,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from course.lessons.eighty_gpus import experiment, logs
 from course.lessons.eighty_gpus.logs import PairTest
-from course.predictions.board import Board, Experiment
-from course.predictions.investigation import Investigation
+from course.predictions.investigation import Board, Experiment, Investigation
 from labkit.measure.records import Record
 
 NINE = frozenset({1, 2, 3, 4, 6, 9, 12, 16, 17})

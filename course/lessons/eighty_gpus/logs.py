@@ -79,8 +79,7 @@ def seventeen_hosts() -> tuple[PairTest, ...]:
 
 def select(tests: Iterable[PairTest], **values: object) -> list[PairTest]:
     """Return the completed tests with these values: ``collective``, ``gpus_per_host``."""
-    done = [test for test in tests if test.busbw]
-    return [t for t in done if all(getattr(t, name) == value for name, value in values.items())]
+    return [t for t in tests if t.busbw and all(getattr(t, k) == v for k, v in values.items())]
 
 
 def means(collective: str, gpus_per_host: int) -> dict[int, float]:

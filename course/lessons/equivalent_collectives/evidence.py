@@ -11,8 +11,7 @@ from collections.abc import Mapping, Sequence
 
 from course.lessons.equivalent_collectives.experiment import RECORDING
 from course.lessons.equivalent_collectives.programs import QUARTER
-from course.predictions.board import Board, Experiment, outcome
-from course.predictions.investigation import Investigation
+from course.predictions.investigation import Board, Experiment, Investigation, outcome
 from labkit.measure.records import Record
 
 ONE, TWO = "all_reduce", "reduce_scatter + all_gather"

@@ -50,10 +50,7 @@ def compare(
 
     A record's `values` have `right` and `copied`, whether every rank had the sum, or rank 0's
     tensor, and `matrix`, what each rank sent to each other in units of S; None where nobody could
-    count.
-
-    Raises:
-        LookupError: No links can be made here, and nothing of these names was recorded.
+    count. `LookupError` where no links can be made and nothing of these names was recorded.
     """
     ways = {**ways, **{name + programs.QUARTER: way for name, way in ways.items() if quarters}}
     measure = functools.partial(measured, ways=ways, nbytes=nbytes, iters=iters)
@@ -132,8 +129,7 @@ def in_turns(
 ) -> tuple[Tier, dict[int, list[list[float]]]]:
     """Time ways on tensors of each size in bytes, in turn, on four hosts, or else on loopback.
 
-    Returns:
-        The tier, and by size: the seconds of each way, in five rounds.
+    Returns the tier, and by size the seconds of each way, in five rounds.
     """
     with ExitStack() as stack:
         try:

@@ -11,7 +11,6 @@ from functools import partial
 import torch
 import torch.distributed as dist
 
-from course import runs
 from course.lessons.equivalent_collectives import experiment as problem
 from course.lessons.equivalent_collectives import programs
 from course.lessons.equivalent_collectives.evidence import FIRST, ONE, SECOND, TWO
@@ -64,15 +63,11 @@ WORLDS: dict[str, tuple[Way, Way, Callable]] = {
 
 
 def measure(guilty: str) -> list[Record]:
-    """Make all the lesson's experiments in the world in which this suspect is guilty.
-
-    Raises:
-        FabricUnavailable: No hosts can be made here.
-    """
+    """Make all experiments in the world of this suspect; `FabricUnavailable` without links."""
     alone, first, sums = WORLDS[guilty]
     ways: dict[str, Way] = {ONE: dist.all_reduce, TWO: partial(programs.then_gather, first=first)}
     ways |= {name + programs.QUARTER: way for name, way in ways.items()}
     ways |= {FIRST: alone, SECOND: programs.all_gather}
     values = {"named": f"world {guilty}: ", "sums": problem.without_a_wire(sums)}
-    with problem.FOUR.up() as here:
-        return runs.watched(lambda: problem.measured(here, ways, problem.NBYTES, 5, **values))
+    measured = partial(problem.measured, ways=ways, nbytes=problem.NBYTES, iters=5, **values)
+    return problem.FOUR.watched(measured)

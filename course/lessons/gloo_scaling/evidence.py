@@ -9,8 +9,7 @@ from statistics import fmean, median
 from typing import Any
 
 from course.lessons.gloo_scaling.experiment import MOST, RECORDING
-from course.predictions.board import Board, Experiment, outcome
-from course.predictions.investigation import Investigation
+from course.predictions.investigation import Board, Experiment, Investigation, outcome
 from labkit.measure.records import Record
 
 FULL, IDLE = 0.5, 0.2
@@ -28,34 +27,29 @@ def by_round(record: Record, middle: Callable[[list[float]], float] = median) ->
 
 
 USUAL = {"threads": 1, "numel": None, "calling": None}  # of an arm that says nothing else
+Settings = Mapping[str, Any]
 
 
-def _has(record: Record, settings: Mapping[str, Any]) -> bool:
+def _has(record: Record, settings: Settings) -> bool:
     own = USUAL | record.params
     return all(own.get(key) == value for key, value in (USUAL | settings).items())
 
 
 def of(records: Sequence[Record], **settings: Any) -> Record:
-    """Return the record of the arm with these settings, and otherwise the usual ones.
-
-    Raises:
-        LookupError: There is none.
-    """
+    """Return the record of the arm with these settings, otherwise usual ones, or `LookupError`."""
     for record in records:
         if _has(record, settings):
             return record
     raise LookupError(f"This needs an arm with {settings}, beside others of as many pairs.")
 
 
-def most_of(records: Sequence[Record], *settings: Mapping[str, Any]) -> int:
+def most_of(records: Sequence[Record], *settings: Settings) -> int:
     """Return the largest number of pairs with which there is an arm of each of the settings."""
     counts = [{r.params["pairs"] for r in records if _has(r, each)} for each in settings]
     return max(set.intersection(*counts), default=MOST)
 
 
-def _ratios(
-    records: Sequence[Record], below: Mapping[str, Any], above: Mapping[str, Any]
-) -> list[float]:
+def _ratios(records: Sequence[Record], below: Settings, above: Settings) -> list[float]:
     """Return, by round, the time of the arm with the second settings in that of the first's."""
     times = (by_round(of(records, **settings)) for settings in (below, above))
     return [b / a for a, b in zip(*times, strict=True)]
@@ -138,13 +132,11 @@ def threads(records: Sequence[Record]) -> Found:
     return predicts, _left(with_it, without, stands=LITTLE, fell=MUCH), found, without
 
 
-def _left(
-    wholes: Sequence[float], rests: Sequence[float], *, stands: float, fell: float
-) -> list[bool | None]:
+def _left(wholes: Sequence[float], rests: Sequence[float], **limits: float) -> list[bool | None]:
     """Judge, by round, which share of the growth is left; where nothing grows, none can stand."""
     outcomes = []
     for whole, rest in zip(wholes, rests, strict=True):
-        share = whole > LEVEL and outcome((rest - 1) / (whole - 1), stands=stands, fell=fell)
+        share = whole > LEVEL and outcome((rest - 1) / (whole - 1), **limits)
         outcomes.append(None if share and whole < GROWS else share)
     return outcomes
 

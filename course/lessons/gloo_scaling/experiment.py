@@ -157,10 +157,8 @@ def compare(
             other figures, of which ``values`` has the means over ranks, one for each round.
         asked: The arms by name.
         rounds: In each of them all arms take turns.
-        rate: Of the one link between two hosts; None: all ranks on this machine's loopback.
-
-    Raises:
-        FabricUnavailable: A link was asked for, and none can be made here.
+        rate: Of the one link between two hosts, `FabricUnavailable` where none can be made; None:
+            all ranks on this machine's loopback.
     """
     chosen = possible(asked) if can_measure() else {}
     if not chosen:

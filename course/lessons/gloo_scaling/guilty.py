@@ -28,11 +28,7 @@ WORLDS: dict[str, Job] = {
 
 
 def measure(letter: str) -> list[Record]:
-    """Make all experiments in a world; return their records.
-
-    Raises:
-        FabricUnavailable: The world needs a link, and none can be made here.
-    """
+    """Make all experiments in a world; `FabricUnavailable` if it needs a link and there is none."""
     most, rate, share = (4, "50mbit", 4) if letter == "a" else (problem.MOST, None, 1)
     program, made = partial(programs.calls, job=WORLDS[letter], share=share), []
     for name in "ABCD":

@@ -10,8 +10,7 @@ from statistics import median
 
 from course import published
 from course.lessons.gradient_all_reduce import experiment as problem
-from course.predictions.board import Board, Experiment, outcome
-from course.predictions.investigation import Investigation
+from course.predictions.investigation import Board, Experiment, Investigation, outcome
 from course.runs import by_case
 from labkit.measure import records as measured_records
 from labkit.measure.records import Record, bus_factor
@@ -132,9 +131,7 @@ def link(board: Board, job: SlowJob = THREAD, rounds: Sequence[tuple[float, floa
     board.test("d", "D", predicts, outcomes, found=found, **common)
 
 
-def every_timer(
-    board: Board, spreads: Sequence[float], job: SlowJob, records: Sequence[Record]
-) -> None:
+def every_timer(board: Board, spreads: Sequence[float], job: SlowJob, record: Record) -> None:
     """E: in the classifier's calls, is one rank's timer short where the others' are long?
 
     `spreads` holds for each round the longest minus the shortest timer, of the call in which it is
@@ -145,7 +142,7 @@ def every_timer(
     predicts += "it falls"
     came = [outcome(spread / job.lost, stands=0.5, fell=0.25) for spread in spreads]
     found = f"longest minus shortest timer: {_ms(spreads)} ms, without the loop's first call"
-    board.test("e", "E", predicts, came, found=found, records=records)
+    board.test("e", "E", predicts, came, found=found, records=[record])
 
 
 def part(calls: Mapping[str, float]) -> float:
@@ -173,7 +170,7 @@ def hold_all(board: Board, records: Sequence[Record], world: str) -> None:
     small_calls(board, record, job)
     call_by_call(board, training, job, values["sizes"], benchmark, [record])
     link(board, job, rounds, [record])
-    every_timer(board, values["spreads"], job, [record])
+    every_timer(board, values["spreads"], job, record)
 
 
 INVESTIGATION = Investigation(

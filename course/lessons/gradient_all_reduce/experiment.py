@@ -140,10 +140,9 @@ def exposed(record: Record) -> dict[str, list[float]]:
     """Return, by rung, the seconds of moving bytes that nothing hides, in each round but the first.
 
     On the rank whose backward ends last: while it computes, nothing that moves makes the step any
-    longer, also where another rank has ended its own backward early. (Where more ranks than CPUs
-    take turns, some do, and have nothing left to hide behind.) Waiting for late ranks is left out,
-    which no rung can hide. The rungs take turns: compare them round by round, since what disturbs a
-    machine lasts longer than one.
+    longer, though other ranks, of more than there are CPUs, ended theirs early. Waiting for late
+    ranks is left out, which no rung can hide. The rungs take turns: compare them round by round,
+    since what disturbs a machine lasts longer than one.
     """
     steps = timeline(record).split()
     return _by_rung(steps, lambda step: step.seconds(last_backward(step).rank, Kind.MOVE))

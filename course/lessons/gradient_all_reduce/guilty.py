@@ -27,7 +27,6 @@ from torch import nn
 from course.lessons.gradient_all_reduce import evidence, programs
 from course.lessons.gradient_all_reduce import experiment as problem
 from course.place import Place
-from course.runs import watched
 from labkit.fabric.fabric import Fabric
 from labkit.measure.records import Record
 
@@ -109,13 +108,8 @@ def job(world: World, *, experiment: bool) -> dict[str, Any]:
 
 
 def measure(guilty: str) -> list[Record]:
-    """Make the experiments in a world, for real; return its records.
-
-    Raises:
-        FabricUnavailable: No links can be made here.
-    """
-    with problem.hosts().up() as here:
-        return watched(lambda: [_measured(here, guilty, WORLDS[guilty])])
+    """Make the experiments in a world, for real; `FabricUnavailable` where there are no links."""
+    return problem.hosts().watched(lambda here: [_measured(here, guilty, WORLDS[guilty])])
 
 
 def _measured(here: Place, guilty: str, world: World) -> Record:

@@ -12,8 +12,7 @@ from functools import partial
 
 from course.lessons.p2p_topology import experiment
 from course.lessons.p2p_topology.topology import PUZZLE
-from course.predictions.board import Board, Experiment, outcome
-from course.predictions.investigation import Investigation
+from course.predictions.investigation import Board, Experiment, Investigation, outcome
 from course.published import load
 from course.runs import by_case
 from labkit.measure.records import Record

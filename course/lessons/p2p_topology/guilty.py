@@ -3,7 +3,6 @@
 The experiments and their tests are those that the lesson makes with the authors' figures.
 """
 
-from course import runs
 from course.lessons.p2p_topology import experiment as problem
 from course.lessons.p2p_topology.evidence import PAIRS
 from course.lessons.p2p_topology.programs import by_turns, first_bytes
@@ -44,30 +43,26 @@ def measure(guilty: str, *, rounds: int = 3) -> list[Record]:
     """Time each pair alone and the three copies together, round by round, in one of `WORLDS`.
 
     Its values are the ``rounds``: ``alone[src][dst]``, bytes per second, and ``together[dst]``, the
-    seconds; both by the receiver's clock.
-
-    Raises:
-        FabricUnavailable: No hosts can be made here.
+    seconds; both by the receiver's clock. `FabricUnavailable` where there are no links.
     """
     fabric = world(guilty)
     sizes = {(a, b): int(PAIR_SECONDS * fabric.payload_rate(a, b)) for a, b in PAIRS}
     arms = [{"nbytes": size, "src": a, "dsts": [b]} for (a, b), size in sizes.items()]
     arms.append({"nbytes": NBYTES, "src": problem.SRC, "dsts": problem.DSTS})
     most = max(NBYTES, *sizes.values())
-    with Place(hosts=8, rate=WORLDS[guilty], fabric=fabric).up() as here:
 
-        def time_pairs() -> list[Record]:
-            ranks = here.launch(by_turns, first_bytes, arms, most, rounds, timeout=300.0)
-            found = []
-            for number in range(rounds):
-                alone = [PUZZLE.gpus * [0.0] for _ in ranks]
-                for arm, ((a, b), size) in enumerate(sizes.items()):
-                    alone[a][b] = size / ranks[b][arm][number]
-                together = {str(dst): ranks[dst][-1][number] for dst in problem.DSTS}
-                found.append({"alone": alone, "together": together})
-            samples = [[max(one["together"].values()) for one in found]]
-            params = {"part": "world", "guilty": guilty}
-            fields = {"nbytes": NBYTES, "values": {"rounds": found}, "params": params}
-            return [here.record(f"world {guilty}", samples, experiment=problem.NAME, **fields)]
+    def time_pairs(here: Place) -> list[Record]:
+        ranks = here.launch(by_turns, first_bytes, arms, most, rounds, timeout=300.0)
+        found = []
+        for number in range(rounds):
+            alone = [PUZZLE.gpus * [0.0] for _ in ranks]
+            for arm, ((a, b), size) in enumerate(sizes.items()):
+                alone[a][b] = size / ranks[b][arm][number]
+            together = {str(dst): ranks[dst][-1][number] for dst in problem.DSTS}
+            found.append({"alone": alone, "together": together})
+        samples = [[max(one["together"].values()) for one in found]]
+        fields = {"nbytes": NBYTES, "params": {"part": "world", "guilty": guilty}}
+        fields |= {"experiment": problem.NAME, "values": {"rounds": found}}
+        return [here.record(f"world {guilty}", samples, **fields)]
 
-        return runs.watched(time_pairs)
+    return Place(hosts=8, rate=WORLDS[guilty], fabric=fabric).watched(time_pairs)

@@ -4,6 +4,7 @@ import contextlib
 import random
 import re
 import time
+from pathlib import Path
 
 import pytest
 from pytest import approx
@@ -12,73 +13,15 @@ from course.logs import logs
 from course.logs.nccl_tests import MAKING, MOVING
 from labkit.measure.records import Tier
 
+HERE = Path(__file__).parent
 # An excerpt (the first two and the last size of each test) of a real log: alltoall and sendrecv
 # between two hosts. Source: github.com/xxrjun/nccl-tests-cluster, commit 455de4f,
 # benchmarks/example-cluster00/.../nccl_N2_G1_cnode2-001_cnode2-002.log, Apache-2.0.
-REAL = """\
-# nccl-tests version 2.17.6 nccl-headers=22807 nccl-library=22807
-# Collective test starting: alltoall_perf
-# nThread 1 nGpus 1 minBytes 33554432 maxBytes 17179869184 step: 2(factor) warmup iters: 5 \
-iters: 20 agg iters: 1 validation: 1 graph: 0
-#
-# Using devices
-#  Rank  0 Group  0 Pid 440010 on cnode2-001 device  0 [0000:1b:00] NVIDIA H100 80GB HBM3
-#  Rank  1 Group  0 Pid 381003 on cnode2-002 device  0 [0000:1b:00] NVIDIA H100 80GB HBM3
-#
-#                                                              out-of-place                       in-place          
-#       size         count      type   redop    root     time   algbw   busbw  #wrong     time   algbw   busbw  #wrong 
-#        (B)    (elements)                               (us)  (GB/s)  (GB/s)             (us)  (GB/s)  (GB/s)         
-    33554432       2097152    double    none      -1  1282.93   26.15   13.08       0  1266.72   26.49   13.24    N/A
-    67108864       4194304    double    none      -1  2507.48   26.76   13.38       0  2506.70   26.77   13.39    N/A
- 17179869184    1073741824    double    none      -1   635876   27.02   13.51       0   631396   27.21   13.60    N/A
-# Out of bounds values : 0 OK
-# Avg bus bandwidth    : 13.4689 
-#
-# Collective test concluded: alltoall_perf
-
-# nccl-tests version 2.17.6 nccl-headers=22807 nccl-library=22807
-# Collective test starting: sendrecv_perf
-# nThread 1 nGpus 1 minBytes 33554432 maxBytes 17179869184 step: 2(factor) warmup iters: 5 \
-iters: 20 agg iters: 1 validation: 1 graph: 0
-#
-# Using devices
-#  Rank  0 Group  0 Pid 440651 on cnode2-001 device  0 [0000:1b:00] NVIDIA H100 80GB HBM3
-#  Rank  1 Group  0 Pid 381706 on cnode2-002 device  0 [0000:1b:00] NVIDIA H100 80GB HBM3
-#
-#                                                              out-of-place                       in-place          
-#       size         count      type   redop    root     time   algbw   busbw  #wrong     time   algbw   busbw  #wrong 
-#        (B)    (elements)                               (us)  (GB/s)  (GB/s)             (us)  (GB/s)  (GB/s)         
-    33554432       4194304    double     sum      -1  2513.89   13.35   13.35       0  2504.26   13.40   13.40    N/A
- 17179869184    2147483648    double     sum      -1  1263724   13.59   13.59       0  1262569   13.61   13.61    N/A
-# Out of bounds values : 0 OK
-# Avg bus bandwidth    : 13.5405 
-#
-# Collective test concluded: sendrecv_perf
-"""  # noqa: E501, W291
-
+REAL = (HERE / "v2.17.txt").read_text()
 # The rest is written for these tests, in the format of the version that it names.
-NAMES = "#       size         count      type   redop    root     time   algbw   busbw"
-HEADER = f"{NAMES} #wrong     time   algbw   busbw #wrong\n"
-V2_13 = f"""\
-# nThread 1 nGpus 4 minBytes 8 maxBytes 1048576 step: 2(factor) warmup iters: 5 iters: 20 \
-agg iters: 1 validation: 1 graph: 0
-#
-# Using devices
-#  Rank  0 Group  0 Pid   4242 on   gpu-box device  0 [0x07] NVIDIA A100-SXM4-40GB
-#  Rank  1 Group  0 Pid   4242 on   gpu-box device  1 [0x46] NVIDIA A100-SXM4-40GB
-#  Rank  2 Group  0 Pid   4242 on   gpu-box device  2 [0x85] NVIDIA A100-SXM4-40GB
-#  Rank  3 Group  0 Pid   4242 on   gpu-box device  3 [0xc7] NVIDIA A100-SXM4-40GB
-#
-#                                                              out-of-place                       in-place
-{HEADER}\
-#        (B)    (elements)                               (us)  (GB/s)  (GB/s)            (us)  (GB/s)  (GB/s)
-           0             0     float     sum      -1     9.00    0.00    0.00      0     9.02    0.00    0.00      0
-        1024           256     float     sum      -1    20.48    0.05    0.07      0    20.00    0.05    0.08      0
-     1048576        262144     float     sum      -1    64.00   16.38   24.58      0    65.54   16.00   24.00      0
-# Out of bounds values : 0 OK
-# Avg bus bandwidth    : 12.1
-#
-"""  # noqa: E501
+V2_13 = (HERE / "v2.13.txt").read_text()
+HEADER = V2_13.splitlines(keepends=True)[9]
+NAMES = HEADER.partition(" #wrong")[0]
 V2_0 = f"""\
 # size         count    type    root{2 * "     time   algbw   busbw  error"}
  1048576      262144   float       0{2 * "    64.00   16.38   16.38  1e-07"}
@@ -174,13 +117,13 @@ def test_slurm_numbers_the_lines_and_may_mix_two_tests(tmp_path):
 EACH = "    i_min    i_max    i_p99    i_cv%"
 
 
-@pytest.mark.parametrize(
-    "each, end, row, in_place",
-    [
-        ("", " timestamp", "64.00   16.38   24.58     N/A  2026-01-28 01:07:02", 64e-6),  # 2.18
-        (EACH, EACH, "60 70 69 2.50  65.00  16.13  24.20  N/A  60 70 69 2.50", 65e-6),  # 2.19
-    ],
-)
+LATER = [
+    ("", " timestamp", "64.00   16.38   24.58     N/A  2026-01-28 01:07:02", 64e-6),  # 2.18
+    (EACH, EACH, "60 70 69 2.50  65.00  16.13  24.20  N/A  60 70 69 2.50", 65e-6),  # 2.19
+]
+
+
+@pytest.mark.parametrize("each, end, row, in_place", LATER)
 def test_later_versions_have_more_columns(tmp_path, each, end, row, in_place):
     head, tail = V2_13.split(HEADER)
     names = f"{NAMES}  #wrong{each}     time   algbw   busbw  #wrong{end}\n"
@@ -190,36 +133,36 @@ def test_later_versions_have_more_columns(tmp_path, each, end, row, in_place):
     assert [seconds for *_, seconds in facts(log)] == [[64e-6], [in_place]]
 
 
-@pytest.mark.parametrize(
-    "line, library",
-    [
-        ("RCCL version 2.21.5+hip6.3", "RCCL 2.21.5"),
-        ("RCCL version : 2.28.4-gfx1151-rccl:a1", "RCCL 2.28.4"),
-        ("# rccl-tests version 2.17.9-x:f22 rccl-headers=22803 rccl-library=22803", "RCCL 2.28.3"),
-        ("rccl-tests: Version develop:5272cd1", "RCCL"),
-    ],
-)
+LIBRARIES = [
+    ("RCCL version 2.21.5+hip6.3", "RCCL 2.21.5"),
+    ("RCCL version : 2.28.4-gfx1151-rccl:a1", "RCCL 2.28.4"),
+    ("# rccl-tests version 2.17.9-x:f22 rccl-headers=22803 rccl-library=22803", "RCCL 2.28.3"),
+    ("rccl-tests: Version develop:5272cd1", "RCCL"),
+]
+
+
+@pytest.mark.parametrize("line, library", LIBRARIES)
 def test_rccl_says_its_version(tmp_path, line, library):
     log = read(tmp_path, V2_13.replace("# Using", f"{line}\n# Using"))
     assert log.records[0].provenance.backend == library
 
 
-@pytest.mark.parametrize(
-    "old, new, says, kept",
-    [
-        (r"24\.00[\s\S]*", "", "line 14: cut short: 11 of 13 columns", 3),
-        (r"# Out[\s\S]*", "", "line 14: all_reduce_perf ends here without", 4),
-        ("64.00   16.38   24.58", "N/A  N/A  N/A", "line 14: no figures: N/A N/A N/A 0", 3),
-        ("24.58      0", "24.58     12", "line 14: 12 wrong elements", 4),
-        (re.escape(HEADER), "", "line 11: a row without a header before it", 4),
-        ("24.58", "39.00", "14: busbw 39 GB/s is printed, but all_reduce on 4 ranks makes 24.6", 4),
-        (r"#\n#    [\s\S]*", "box: Test NCCL failure c.cu:9 'no'", "line 8: a test failed: box", 0),
-        (r"        1024[\s\S]*", "", "line 12: a test began and printed no figures", 0),
-        (r"#  Rank  [123].*\n", "", "one rank moves nothing.*MPI=1", 4),
-        (r"#  Rank .*\n", "", "line 10: no list of ranks; 4 follow from busbw / algbw = 1.501", 4),
-        (r"(16\.\d\d)   24\.\d\d", r"\1   \1", "nothing says which collective this is", 4),
-    ],
-)
+DAMAGES = [
+    (r"24\.00[\s\S]*", "", "line 14: cut short: 11 of 13 columns", 3),
+    (r"# Out[\s\S]*", "", "line 14: all_reduce_perf ends here without", 4),
+    ("64.00   16.38   24.58", "N/A  N/A  N/A", "line 14: no figures: N/A N/A N/A 0", 3),
+    ("24.58      0", "24.58     12", "line 14: 12 wrong elements", 4),
+    (re.escape(HEADER), "", "line 11: a row without a header before it", 4),
+    ("24.58", "39.00", "14: busbw 39 GB/s is printed, but all_reduce on 4 ranks makes 24.6", 4),
+    (r"#\n#    [\s\S]*", "box: Test NCCL failure c.cu:9 'no'", "line 8: a test failed: box", 0),
+    (r"        1024[\s\S]*", "", "line 12: a test began and printed no figures", 0),
+    (r"#  Rank  [123].*\n", "", "one rank moves nothing.*MPI=1", 4),
+    (r"#  Rank .*\n", "", "line 10: no list of ranks; 4 follow from busbw / algbw = 1.501", 4),
+    (r"(16\.\d\d)   24\.\d\d", r"\1   \1", "nothing says which collective this is", 4),
+]
+
+
+@pytest.mark.parametrize("old, new, says, kept", DAMAGES)
 def test_what_is_damaged_is_told_with_its_line_and_the_rest_is_kept(tmp_path, old, new, says, kept):
     log = read(tmp_path, re.sub(old, new, V2_13))
     assert re.search(says, "\n".join(log.problems)), log.problems

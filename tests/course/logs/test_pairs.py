@@ -33,14 +33,12 @@ def seventeen(name, largest, tmp_path):
     Source: github.com/xxrjun/nccl-tests-cluster, commit 455de4f, example-cluster00, Apache-2.0.
     """
     head = "# nThread 1 nGpus 1 minBytes 1 maxBytes 1 warmup iters: 5 iters: 20 validation: 1\n"
+    rank = "#  Rank {} Group 0 Pid 1 on {} device {} [0x1] H100\n"
     columns = "# size count type redop root time algbw busbw #wrong\n"
     text = []
     for row in csv.DictReader(Path(__file__).with_name("seventeen.csv").read_text().splitlines()):
         hosts = [name.format(int(row[end])) for end in ("first", "second")]
-        ranks = [
-            f"#  Rank {rank} Group 0 Pid 1 on {hosts[rank // 8]} device {rank % 8} [0x1] H100\n"
-            for rank in range(16)
-        ]
+        ranks = [rank.format(n, hosts[n // 8], n % 8) for n in range(16)]
         text += ["# Collective test starting: alltoall_perf\n", head, *ranks, columns]
         for size in (n for n in (1, 2, 4, 8, 16) if n <= largest):
             time = float(row[f"time_us_{size}GiB"])
@@ -73,9 +71,8 @@ def test_anonymous_hosts_are_numbered_over_all_files_and_nowhere_named(tmp_path)
     assert "ip-10" in repr(whole) and "ip-10" not in repr(log)
     (tested,) = report._pairs(report._series(log.records), log)
     assert set(tested.hosts) == {f"host {n}" for n in range(1, 18)} and len(tested.rule.hosts) == 8
-    assert log.problems == [
-        "host 1.log, line 19: alltoall_perf failed: host 1: Test NCCL failure a.cu:4 'no'"
-    ]
+    said = "host 1.log, line 19: alltoall_perf failed: host 1: Test NCCL failure a.cu:4 'no'"
+    assert log.problems == [said]
 
 
 def test_a_small_gap_without_a_rule_is_no_second_speed():
@@ -85,15 +82,15 @@ def test_a_small_gap_without_a_rule_is_no_second_speed():
     assert pairs.two_speeds(four) == (None, None), "of six pairs luck makes a rule often enough"
 
 
-@mark.parametrize(
-    "which, hosts, member",
-    [
-        ("exactly one", set(HOSTS) - NINE, lambda pair: len(pair & NINE) == 1),
-        ("either", {"node-05"}, lambda pair: "node-05" in pair),
-        ("either", {"node-05", "node-11"}, lambda pair: bool(pair & {"node-05", "node-11"})),
-        ("both", NINE, lambda pair: pair <= NINE),
-    ],
-)
+RULES = [
+    ("exactly one", set(HOSTS) - NINE, lambda pair: len(pair & NINE) == 1),
+    ("either", {"node-05"}, lambda pair: "node-05" in pair),
+    ("either", {"node-05", "node-11"}, lambda pair: bool(pair & {"node-05", "node-11"})),
+    ("both", NINE, lambda pair: pair <= NINE),
+]
+
+
+@mark.parametrize("which, hosts, member", RULES)
 def test_the_rule_of_the_slow_pairs_is_found(which, hosts, member):
     slow = {pair: member(pair) for pair in PAIRS[:-5]}  # some were not measured
     for pair in PAIRS[10:12]:  # and two follow no rule

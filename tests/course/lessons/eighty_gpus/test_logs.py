@@ -6,34 +6,22 @@ import random
 import statistics
 from collections import Counter
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from course import published
 from course.lessons.eighty_gpus import checks, evidence, logs, make_data, model
 from course.lessons.eighty_gpus.logs import pick, select, seventeen_hosts
-from tests.course.lessons.cells import Cells, Ledger
+from tests.course.lessons.cells import Cells
 
 SOURCES = published.load("eighty_gpus")
-DEEPER = Cells("deeper/07_deeper", gate=lambda key: None, reconcile=Ledger().reconcile)
+DEEPER = Cells("deeper/07_deeper")
 NINE = checks.NINE
 SIZES = ["32MiB", "1GiB", "16GiB"]
 KINDS = [*itertools.product(("sendrecv", "alltoall"), (1, 4, 8))]
 WARM_UP = "common.cu:401 < common.cu:519 < common.cu:695"
-RAW = """# nccl-tests version 2.17.6
-# Collective test starting: alltoall_perf
-#  Rank  0 Group  0 Pid 1 on cnode2-001 device  0 [0000:9d:00] NVIDIA H100
-#  Rank 10 Group  0 Pid 2 on cnode2-002 device  2 [0000:52:00] NVIDIA H100
-#  Rank  9 Group  0 Pid 2 on cnode2-002 device  1 [0000:43:00] NVIDIA H100
-    33554432    262144    double    none      -1  1382.27   24.27   22.76       0  1354.09   24.78   23.23    N/A
- 17179869184   134217728  double    none      -1  1.6e+07    1.09    1.09       0  1.7e+07    1.03    1.03    N/A
-# nccl-tests version 2.17.6
-# Collective test starting: sendrecv_perf
-cnode2-001: Test NCCL failure common.cu:401 'remote process exited'
- .. cnode2-001 pid 1: Test failure common.cu:519
- .. cnode2-001 pid 1: Test failure common.cu:695
- .. cnode2-001 pid 1: Test failure alltoall.cu:348
-"""  # noqa: E501
+RAW = Path(__file__).with_name("raw.txt").read_text()
 
 
 def busbw(collective, hosts, gpus, column="busbw_gbs"):
@@ -52,12 +40,10 @@ def test_the_script_reads_tests_slots_in_the_order_of_ranks_and_failures():
 
 
 def test_the_rule_classifies_all_completed_tests_and_24_of_34_failures():
-    called = Counter(
-        (evidence.called_slow(test, NINE), test.is_slow if test.busbw else "failed")
-        for test in seventeen_hosts()
-    )
+    tests = seventeen_hosts()
+    ends = [(evidence.called_slow(t, NINE), t.is_slow if t.busbw else "failed") for t in tests]
     right = {(False, False): 649, (True, True): 127}
-    assert called == right | {(True, "failed"): 24, (False, "failed"): 10}
+    assert Counter(ends) == right | {(True, "failed"): 24, (False, "failed"): 10}
     assert SOURCES["pairs"].value == 34
 
 
@@ -261,13 +247,13 @@ def test_a_line_holds_for_most_and_not_inside_one_host():
 
 def test_the_tuner_beside_the_logs_errors_and_order_of_shapes():
     names = DEEPER.run("tuner-run", "ranking")
-    ratios = {
-        gpus: {size: guess / t for size, (_, guess, t) in found.items()}
-        for gpus, found in names["by_gpus"].items()
-    }
-    few = [*ratios[1].items(), *ratios[2].items()]
+
+    def ratios(gpus):
+        return {size: guess / t for size, (_, guess, t) in names["by_gpus"][gpus].items()}
+
+    few = [*ratios(1).items(), *ratios(2).items()]
     assert all(abs(ratio - 1) < (0.02 if size >= 2**28 else 0.12) for size, ratio in few)
-    eight = ratios[8].values()
+    eight = ratios(8).values()
     assert max(eight) == pytest.approx(0.906, abs=1e-3)
     assert 1 / min(eight) == pytest.approx(2.63, abs=0.01)
     assert names["right"] == 58 and [text[:7] for text in names["wrong"]] == ["32 MiB:"] * 2

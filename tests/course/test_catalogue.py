@@ -1,7 +1,8 @@
 """A lesson is a folder and its notebooks: a toy one is found by every command."""
 
 import shutil
-import textwrap
+from pathlib import Path
+from textwrap import dedent
 
 import nbformat
 from pytest import fixture, mark
@@ -19,44 +20,6 @@ SPEAK_OF_LESSONS = [
     *("tests/course/notebooks/test_tree.py", "tests/course/lessons/test_all_lessons.py"),
 ]
 """Others look for what the toy has not: commands, a board, published figures."""
-TOY = {
-    "__init__.py": '''
-        """Lesson 09: a toy."""
-
-        from course.catalogue import Lesson, Room
-
-        asks = {"vote": "the bytes", "reply": "how many are there?"}
-        room = Room(minutes="5", cell="run", what="the only run", **asks)
-        LESSON = Lesson(number="09", title="A toy", experiment="toy", room=room)
-    ''',
-    "experiment.py": '''
-        """What two ranks would have measured."""
-
-        from course import runs
-        from labkit.measure.records import Provenance, Record, Tier
-
-        TITLE = "A toy measures itself"
-
-
-        def run(*, quick, progress):
-            """Measure."""
-            progress("two ranks")
-            samples, made = [[2e-5, 3e-5, 2e-5], [2e-5, 2e-5, 2e-5]], Provenance.here()
-            return runs.watched(lambda: [Record("toy", "sum", {}, samples, Tier.MEASURED, made)])
-    ''',
-    "pictures.py": '''
-        """One picture."""
-
-        from labkit.show import plots
-
-
-        def draw(records):
-            """Draw the ladder."""
-            return plots.ladder(records, title="A toy, drawn").figure
-    ''',
-}
-
-
 CELLS = {
     "imports": """
         from course.lessons.toy import experiment
@@ -94,10 +57,6 @@ check_double(double)
 """
 
 
-def dedented(text):
-    return textwrap.dedent(text).strip("\n") + "\n"
-
-
 @fixture(scope="module")
 def course(tmp_path_factory):
     """A copy of the course with a toy lesson: a folder, its notebooks, a row in the table."""
@@ -107,11 +66,8 @@ def course(tmp_path_factory):
         if (ROOT / name).is_dir():
             shutil.copytree(ROOT / name, copy / name)
     shutil.copy(ROOT / ".zenodo.json", copy)
-    for name, text in TOY.items():
-        path = copy / "course" / "lessons" / "toy" / name
-        path.parent.mkdir(exist_ok=True)
-        path.write_text(dedented(text))
-    cells = [cell(name, dedented(source)) for name, source in CELLS.items()]
+    shutil.copytree(Path(__file__).with_name("toy"), copy / "course" / "lessons" / "toy")
+    cells = [cell(name, dedent(source).strip()) for name, source in CELLS.items()]
     cells.insert(0, cell("title", "# 09 · A toy", kind="markdown"))
     lesson = nbformat.v4.new_notebook(cells=cells)
     files.write(files.canonical(lesson), copy / "notebooks" / "09_toy.ipynb")

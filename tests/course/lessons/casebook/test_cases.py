@@ -152,19 +152,19 @@ def treated(monkeypatch, costs, values, results=("same", "same"), others=0.0):
     return ward, ward.treat(lambda metrics: metrics)
 
 
-@pytest.mark.parametrize(
-    "costs, values, others, said",
-    [
-        ([9, 3] * 3, [240, 20] * 3, 0.0, "It is mended, in 3 of 3 rounds"),
-        ([9, 3] * 3, [240, 210] * 3, 0.0, "still there, though it took less time"),
-        ([9, 9] * 3, [240, 20] * 3, 0.0, "1 times better; 2 times are needed"),
-        ([9, 3, 9, 9, 9, 3], [240, 20] * 3, 0.0, "Not judged: 2 of 3 rounds say yes, 1 say no"),
-        ([9, 3] * 3, [240, 20, 9, 20, 240, 20], 0.0, "Not judged: 2 of 3 rounds say yes, 0 say no"),
-        ([8, 5] * 3, [240, 20] * 3, 0.0, "Not judged: 0 of 3 rounds say yes, 0 say no"),
-        ([9, 9] * 3, [240, 20] * 3, 1.5, "Not judged: other programs used 1.5 CPUs."),
-        ([9, 9] * 3, [240, 240] * 3, 1.5, "Not mended"),
-    ],
-)
+TREATMENTS = [
+    ([9, 3] * 3, [240, 20] * 3, 0.0, "It is mended, in 3 of 3 rounds"),
+    ([9, 3] * 3, [240, 210] * 3, 0.0, "still there, though it took less time"),
+    ([9, 9] * 3, [240, 20] * 3, 0.0, "1 times better; 2 times are needed"),
+    ([9, 3, 9, 9, 9, 3], [240, 20] * 3, 0.0, "Not judged: 2 of 3 rounds say yes, 1 say no"),
+    ([9, 3] * 3, [240, 20, 9, 20, 240, 20], 0.0, "Not judged: 2 of 3 rounds say yes, 0 say no"),
+    ([8, 5] * 3, [240, 20] * 3, 0.0, "Not judged: 0 of 3 rounds say yes, 0 say no"),
+    ([9, 9] * 3, [240, 20] * 3, 1.5, "Not judged: other programs used 1.5 CPUs."),
+    ([9, 9] * 3, [240, 240] * 3, 1.5, "Not mended"),
+]
+
+
+@pytest.mark.parametrize("costs, values, others, said", TREATMENTS)
 def test_a_cure_is_judged_by_its_time_and_the_culprits_own_reading_unless_others_took_the_time(
     monkeypatch, costs, values, others, said
 ):
@@ -239,11 +239,11 @@ def test_readings_of_windows_and_turns():
 
 def test_pauses_are_those_of_every_rank_and_more_than_once():
     def seen(*delays):  # of each turn: which rank is late, and by how much
-        spans = [
-            [stretch("x", i + (late if rank == who else 0), i + 0.9, rank) for rank in (0, 1)]
-            for i, (who, late) in enumerate(delays)
-        ]
-        return [{"rank": rank, "spans": [turn[rank] for turn in spans]} for rank in (0, 1)]
+        def stretches(rank):
+            starts = [i + (late if rank == who else 0) for i, (who, late) in enumerate(delays)]
+            return [stretch("x", start, i + 0.9, rank) for i, start in enumerate(starts)]
+
+        return [{"rank": rank, "spans": stretches(rank)} for rank in (0, 1)]
 
     calm = [(0, 0.01), (1, 0.01)] * 5
     assert read.pauses(seen(*calm), "x") == pytest.approx(0.01, rel=0.1)

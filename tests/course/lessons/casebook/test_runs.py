@@ -6,9 +6,11 @@ from dataclasses import replace
 
 import pytest
 
+from course.__main__ import main
 from course.lessons.casebook import programs
 from course.lessons.casebook.cases import CASES, draw_final, late_rank, score
 from course.lessons.casebook.ward import FixFailed, Ward, play
+from course.predictions import claims
 from tests.fabric.test_fabric import needs_hosts
 
 pytestmark = [pytest.mark.slow, pytest.mark.timed, pytest.mark.usefixtures("book")]
@@ -72,14 +74,14 @@ def test_the_final_draws_three_faults_and_instruments_tell_them(seed):
     assert score(wards) == told
 
 
-@pytest.mark.parametrize(
-    ("name", "fix", "said"),
-    [
-        ("first-sum", lambda peers: None, "ended in TypeError"),
-        ("averages", None, "measures a function, not None"),
-        ("228-bytes", lambda lengths, ranks: [], "ended in IndexError"),
-    ],
-)
+UNUSABLE = [
+    ("first-sum", lambda peers: None, "ended in TypeError"),
+    ("averages", None, "measures a function, not None"),
+    ("228-bytes", lambda lengths, ranks: [], "ended in IndexError"),
+]
+
+
+@pytest.mark.parametrize(("name", "fix", "said"), UNUSABLE)
 def test_what_cannot_be_used_is_answered_in_one_line(name, fix, said):
     with pytest.raises(FixFailed, match=said) as caught:
         Ward(CASES[name], solved=True).treat(fix)
@@ -99,3 +101,23 @@ def test_a_cure_that_never_ends_says_so_in_five_seconds():
     with pytest.raises(FixFailed, match=r"never ends: a circle.* rank 0 for 1, rank 1 for 2"):
         ward.treat(lambda peers: list(reversed(peers)))
     assert time.monotonic() - begin < 9  # with the sick run before it
+
+
+def test_a_case_is_played_in_a_terminal(capsys, monkeypatch):
+    monkeypatch.setattr("course.lessons.casebook.ward.ROUNDS", 2)  # still, they may disagree
+    letter = Ward(CASES["228-bytes"]).letter("late")
+    words = ["nonsense", "", "4", letter, "one comes late"]
+
+    def answer(_):
+        if not words:  # asked once more
+            assert "not judged, either way" in capsys.readouterr().out
+            pytest.skip(f"{claims.NOT_JUDGED}: the rounds disagree")
+        return words.pop(0)
+
+    monkeypatch.setattr("builtins.input", answer)
+    assert main(["case", "228-bytes"]) == 0
+    shown = capsys.readouterr().out
+    for part in ("q leaves", "call counts: running", "stands", "the reply in", "In production"):
+        assert part in shown
+    assert main(["case"]) == 0
+    assert "diagnosed with 1 instrument, at try 1" in capsys.readouterr().out

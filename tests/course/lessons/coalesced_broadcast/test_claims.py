@@ -1,30 +1,28 @@
-"""Each claim of lesson 03 fails with records in which it is false."""
+"""Lesson 03: each claim fails with records in which it is false; its board follows the figures."""
 
-import dataclasses
+from dataclasses import replace
 from types import SimpleNamespace
 
-from course.lessons.coalesced_broadcast import evidence
-from course.lessons.coalesced_broadcast import experiment as problem
-from course.lessons.coalesced_broadcast.programs import CURVE
+from course.lessons.coalesced_broadcast import evidence, experiment, programs
 from labkit.measure.records import load
 from tests.course.lessons.cells import Cells
 
-STILL = dict.fromkeys(("gate", "reconcile", "mark"), lambda *_, **__: None)
-CELLS = Cells("03_coalesced_broadcast", **STILL)
-RECORDED = [r for r in load(problem.RECORDING, recorded=True) if "asks" not in r.params]
-CURVE_RUN = [r for r in RECORDED if r.params["rate"] != problem.LINK and r.case in CURVE]
-HOSTS = [record for record in RECORDED if record.params["rate"] == problem.LINK]
+CELLS = Cells("03_coalesced_broadcast")
+RECORDED = load(experiment.RECORDING, recorded=True)
+APART = [r for r in RECORDED if "asks" not in r.params]
+CURVE_RUN = [r for r in APART if r.params["rate"] != experiment.LINK and r.case in programs.CURVE]
+HOSTS = [record for record in APART if record.params["rate"] == experiment.LINK]
 
 
 def lasting(record, *seconds):
     """The record, with three rounds of three broadcasts that take so long, or each so long."""
     times = [one for one in (seconds * 3)[:3] for _ in range(3)]
-    return dataclasses.replace(record, samples=[times] * 2)
+    return replace(record, samples=[times] * 2)
 
 
 def answering(records):
     """What cells find as the lesson's experiment: it answers with these records."""
-    answer = SimpleNamespace(**vars(problem) | {"compare": lambda *_, **__: records})
+    answer = SimpleNamespace(**vars(experiment) | {"compare": lambda *_, **__: records})
     return {"problem": answer, "broadcast": None}
 
 
@@ -49,10 +47,8 @@ def test_calls_cost():
 def test_one_bucket_takes_as_much_as_the_model_and_three_small_ones_live_at_once():
     def names(whole=102.0, ten=27.0):
         peaks = {"all in one": whole, "10 MB": ten}
-        curve = [
-            dataclasses.replace(r, values={"peak": 1e6 * peaks.get(r.case, 1.0)}) for r in CURVE_RUN
-        ]
-        return {"curve": curve, "of_cap": {CURVE[r.case]["cap"]: r for r in curve}}
+        curve = [replace(r, values={"peak": 1e6 * peaks.get(r.case, 1.0)}) for r in CURVE_RUN]
+        return {"curve": curve, "of_cap": {programs.CURVE[r.case]["cap"]: r for r in curve}}
 
     CELLS.hold("memory", true=names(), false=names(whole=1.0), words="as much as the model")
     CELLS.hold("memory", true=names(), false=names(ten=19.0), words="three buckets")
@@ -86,7 +82,7 @@ def test_an_arm_may_be_added_and_renamed():
         source = source.replace(f'"{old}": {{', f'"{new}": {{')
     source = source.replace('"1 MB": {"cap": MB}', '"50 MB": {"cap": 50 * MB}')
     cases = ["one by one", "50 MB", "10 MB", "a quarter", "everything", "flat state"]
-    made = [dataclasses.replace(CURVE_RUN[0], case=case) for case in cases]
+    made = [replace(CURVE_RUN[0], case=case) for case in cases]
     names = CELLS.imported | answering([lasting(r, 0.1) for r in made])
     votes, marks = [], []
     names["reconcile"] = lambda key, letter, **_: votes.append(letter)
@@ -95,5 +91,51 @@ def test_an_arm_may_be_added_and_renamed():
     assert (votes, marks) == (["d"], [[0, 2, 4]]) and None in names["ms"]
 
 
-def test_every_claim_of_the_lesson_is_tried():
-    assert CELLS.untried(__file__) == []
+def of(name):
+    """The records of an experiment in the lesson's own world."""
+    return [r for r in RECORDED if experiment.of_experiment(r) == {"asks": name}]
+
+
+def held(made, case="", samples=()):
+    """The board to which records were held, one of them with other samples."""
+    board = evidence.INVESTIGATION.empty()
+    changed = [replace(r, samples=samples) if r.case == case else r for r in made]
+    evidence.hold(board, changed)
+    return board
+
+
+def test_one_experiment_leaves_two():
+    board = held(of("A"))
+    assert board.left == ["b", "c"]
+    assert "Next: B" in board.verdict()
+
+
+def test_rounds_that_disagree_decide_nothing():
+    made = of("C")
+    whole, kept = (next(r for r in made if r.case == case) for case in programs.EXPERIMENTS["C"])
+    pairs = zip(whole.samples, kept.samples, strict=True)
+    mixed = [[*times[:3], *other[3:]] for times, other in pairs]
+    assert held(made, kept.case, mixed).state("c") == "not judged"
+
+
+def test_without_a_difference_there_is_nothing_to_explain():
+    made = of("A")
+    board = held(made, "all in one", next(r for r in made if r.case == "25 MB").samples)
+    assert set(board.left) == set(board.suspects)
+    assert all(board.state(letter) == "not judged" for letter in board.suspects)
+
+
+def test_each_pair_takes_one_thing_away():
+    """From one side, or from both alike: then they differ in their cap alone, as the gap does."""
+    for name, pair in programs.EXPERIMENTS.items():
+        first, second = ({"in_flight": 2} | way for way in pair.values())
+        differ = {key for key in {*first, *second} if first.get(key) != second.get(key)}
+        taken = {"B": {"in_flight"}, "C": {"kept", "in_flight"}}  # C has a bucket a dtype: two
+        assert differ == taken.get(name, {"cap"})
+
+
+def test_the_prices_are_those_of_the_reply():
+    many, two = (1e3 * r.summary.median for r in APART if r.case in programs.CALLS)
+    assert [round(many), round(two), round((many - two) / 318, 2)] == [131, 50, 0.26]
+    new, kept = (1e3 * r.summary.median for r in of("C") if r.case in programs.EXPERIMENTS["C"])
+    assert (round(kept - two), round(new - kept)) == (42, 44)

@@ -6,8 +6,7 @@ import torch
 import torch.distributed as dist
 
 from course.comm.buckets import MB
-from course.lessons.coalesced_broadcast import experiment as problem
-from course.lessons.coalesced_broadcast import pictures, programs
+from course.lessons.coalesced_broadcast import experiment, pictures, programs
 from course.lessons.coalesced_broadcast.programs import CALLS, CURVE, EXPERIMENTS
 from course.place import Place
 from labkit import launch
@@ -54,27 +53,27 @@ def test_the_third_buffer_goes_with_both_of_its_names(line, buffers):
     last, space = "buckets.unpack(flat, members)", vars(programs) | {"__name__": "cell"}
     exec(CELLS.sources["broadcast"].replace(last, f"{last}; {line}"), space)
     ways = {"10 MB": CURVE["10 MB"]}
-    (record,) = problem.compare(space["broadcast"], ways, iters=1, place=Place(hosts=1))
+    (record,) = experiment.compare(space["broadcast"], ways, iters=1, place=Place(hosts=1))
     assert record.values["peak"] / MB == pytest.approx(10 * buffers, abs=4)
 
 
 def test_a_way_that_cannot_be_is_left_out_in_a_line(capsys):
     ways = {"below 0": {"cap": -1}, "none": {"cap": None, "in_flight": 0}, "all": {"cap": None}}
-    (record,) = problem.compare(programs.broadcast, ways, iters=1, width=1 / 16)
+    (record,) = experiment.compare(programs.broadcast, ways, iters=1, width=1 / 16)
     assert record.case == "all"
     assert capsys.readouterr().out.count(" is left out: a cap is None or 0 bytes and more") == 2
 
 
 def test_without_links_the_recorded_run_is_shown_and_says_so(monkeypatch, capsys):
     monkeypatch.setenv(SWITCH, "1")
-    shown = problem.compare(programs.broadcast, CURVE, rate=problem.LINK)
+    shown = experiment.compare(programs.broadcast, CURVE, rate=experiment.LINK)
     assert [record.case for record in shown] == list(CURVE)
     assert {record.tier for record in shown} == {Tier.RECORDED}
     assert "RECORDED" in capsys.readouterr().out
 
 
 def test_the_recording_has_what_is_shown_of_it_and_its_pictures_have_words():
-    recorded = load(problem.RECORDING, recorded=True)
+    recorded = load(experiment.RECORDING, recorded=True)
     assert {record.case for record in recorded} >= set(WAYS)
     assert len(text_of(pictures.draw(recorded))) > 30 < len(text_of(pictures.puzzle()))
 

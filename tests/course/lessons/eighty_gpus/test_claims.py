@@ -1,16 +1,17 @@
-"""What lesson 07 claims of its own run: each holds for the recording, not for any figures."""
+"""What lesson 07 claims of its own run holds for its recording, not for any figures; pictures."""
 
+import itertools
 from dataclasses import replace
 
 from pytest import mark
 
-from course.lessons.eighty_gpus import experiment
-from course.lessons.eighty_gpus.programs import METERED
+from course.lessons.eighty_gpus import experiment, logs, pictures, programs
 from course.runs import by_case
 from labkit.measure import records
-from tests.course.lessons.cells import Cells, Ledger
+from labkit.show import alt_text
+from tests.course.lessons.cells import Cells
 
-LESSON = Cells("07_eighty_gpus", gate=lambda key: None, reconcile=Ledger().reconcile)
+LESSON = Cells("07_eighty_gpus")
 ONE, EACH, LEVELS, ALL = experiment.CASES
 RECORDED = records.load(experiment.RECORDING)
 RUNS = {c: by_case([r for r in RECORDED if r.params["cards"] == c]) for c in experiment.CARDS}
@@ -42,17 +43,37 @@ def test_arms_are_found_by_their_way_and_cards_whatever_they_are_called(monkeypa
     assert len(experiment.table(found).rows) == 3
 
 
-def test_every_claim_of_the_lesson_is_tried():
-    assert LESSON.untried(__file__) == []
-
-
 def test_the_cards_carried_what_the_formulas_say():
     for cards, found in RUNS.items():
         n = 3 * cards
-        part = found[EACH].nbytes / METERED
+        part = found[EACH].nbytes / programs.METERED
         headers = 2 * (n - 1) * 144 / part  # of gloo's, in each message: much where these are small
         for case, share, more in ((ONE, 1, 0), (EACH, cards, headers)):
             most = max(found[case].values["carried"]) - more
             assert abs(most * share / (2 * (n - 1) / n) - 1) < 0.01
         if cards > 1:
             assert abs(max(found[LEVELS].values["carried"]) * cards / (4 / 3) - 1) < 0.01
+
+
+@mark.parametrize(("servers", "cards"), [(3, 2), (2, 4), (5, 3)])
+def test_each_ring_leaves_every_server_by_its_own_card(servers, cards):
+    for ring in range(cards):
+        order = programs.ring_order(ring, servers=servers, cards=cards)
+        assert sorted(order) == list(range(servers * cards))
+        arrows = itertools.pairwise([*order, order[0]])
+        leaving = [src for src, dst in arrows if src // cards != dst // cards]
+        assert [src % cards for src in leaving] == [ring] * servers
+
+
+@mark.slow
+def test_pictures_have_words():
+    tests = {"eight GPUs": [t for t in logs.seventeen_hosts() if t.gpus_per_host == 8 and t.busbw]}
+    for ax in (
+        pictures.busbw_by_gpus(["all_reduce", "alltoall"]),
+        pictures.errors({"a": ([1e6, 2e6], [0.9, 1.1])}, title="the model on trial"),
+        pictures.kinds({**tests, "none": []}, title="tests"),
+        pictures.draw(RECORDED).axes[0],
+        pictures.pairs(range(1, 18), collective="alltoall", gpus_per_host=8),
+    ):
+        assert len(alt_text.text_of(ax)) > 40
+    assert "67 pairs below half of the best, 5 failed" in alt_text.text_of(ax)

@@ -18,7 +18,7 @@ from tests.course.lessons.equivalent_collectives.test_checks import altered, cro
 pytestmark = pytest.mark.slow
 
 ALL = programs.WAYS | programs.STEPS | programs.CONTROL
-SMALL = 4 * 2 * 4096 * 4  # bytes that divide by 2 x 4096 x 4 ranks
+SMALL = 4 * 2 * 4096 * 4 * 4  # bytes; they and a quarter divide by 2 x 4096 x 4 ranks
 LOCAL = Place(hosts=1, ranks_per_host=4)
 CELLS = Cells("06_equivalent_collectives")
 
@@ -47,6 +47,15 @@ def test_every_record_says_what_it_is(local):
     assert "all_reduce" in plots.alt_text.text_of(pictures.draw(list(local.values())))
 
 
+def test_whole_and_quarter_take_turns_in_one_run():
+    ways = {name: experiment.WAYS[name] for name in (evidence.ONE, evidence.TWO)}
+    found = experiment.compare(ways, nbytes=SMALL, quarters=True, place=LOCAL, iters=3)
+    assert {name: r.nbytes for name, r in found.items()} == {
+        name + part: SMALL / (4 if part else 1) for part in ("", evidence.QUARTER) for name in ways
+    }
+    assert all(r.values["right"] and len(r.seconds) == 3 for r in found.values())
+
+
 def test_without_links_the_recorded_run_is_shown(monkeypatch, capsys):
     monkeypatch.setenv("LABKIT_NO_FABRIC", "test")
     assert list(experiment.compare(ALL)) == list(ALL)
@@ -65,13 +74,12 @@ def test_a_learners_rule_runs_when_there_is_one(capsys):
     assert "of OUR ring" in capsys.readouterr().out
 
 
-LEDGER = {"gate": lambda key: None, "reconcile": lambda *args, **options: None}
 KEPT = records.load(experiment.RECORDING, recorded=True)
 RUNS = {record.case: record for record in KEPT if record.nbytes == experiment.NBYTES}
 
 
 def test_the_verdict_can_fail():
-    names = {"runs": RUNS, "board": None, **LEDGER}
+    names = {"runs": RUNS, "board": None}
     busiest = {name: max(map(sum, record.values["matrix"])) for name, record in RUNS.items()}
     halved = busiest | {"reduce_scatter": busiest["reduce_scatter"] / 2}
     true, false = (names | {"busiest": most} for most in (busiest, halved))
@@ -81,14 +89,14 @@ def test_the_verdict_can_fail():
 def test_the_control_can_fail():
     slow = {"my ring + all_gather": RUNS["reduce + broadcast"]}
     both = (RUNS, RUNS | slow)
-    true, false = ({"mine": mine, "t": experiment.fastest(mine), **LEDGER} for mine in both)
+    true, false = ({"mine": mine, "t": experiment.fastest(mine)} for mine in both)
     CELLS.hold("control-verdict", true=true, false=false, words="as long as one all_reduce")
 
 
 def test_the_turns_can_fail():
     spread = {record.case: record for record in KEPT if record.case in programs.TREES}
     slow = spread | {"in turn": spread["gloo's broadcast"]}
-    true, false = ({"spread": one, **LEDGER} for one in (spread, slow))
+    true, false = ({"spread": one} for one in (spread, slow))
     CELLS.hold("turn-verdict", true=true, false=false, words="after two thirds of the time")
 
 
@@ -117,17 +125,13 @@ def test_a_learners_repair_runs(lengths, printed):
 def test_the_long_repair_moves_n_times_the_bytes(counts, monkeypatch, capsys, printed):
     if not counts:  # by the recording
         monkeypatch.setattr(experiment, "_sent", lambda reports, nbytes: None)
-    names = CELLS.run("repaired", **printed[0] | LEDGER)
+    names = CELLS.run("repaired", **printed[0])
     assert names["more"] == 4
     assert "4 times the bytes" in capsys.readouterr().out
 
 
-def test_every_claiming_cell_is_tried():
-    assert CELLS.untried(__file__) == []
-
-
 def test_the_tables_deeper_claims_hold():
-    deeper = Cells("deeper/06_deeper", **LEDGER)
+    deeper = Cells("deeper/06_deeper")
     names = deeper.run("pipelining-table", "two-table")
     deeper.run("factor-run", "factor-verdict", **names)
     deeper.run("family-claim")

@@ -16,7 +16,7 @@ def shared(factor):
     for record in experiment.recorded("B"):
         values = record.values | {"on_cpu": [factor * c for c in record.values["on_cpu"]]}
         made.append(dataclasses.replace(record, values=values))
-    return {"gate": lambda key: None, "shared": made}
+    return {"shared": made}
 
 
 def test_a_claim_holds_only_for_figures_that_bear_it_out():
@@ -25,7 +25,6 @@ def test_a_claim_holds_only_for_figures_that_bear_it_out():
     fast, slow = ({"per_tensor": {"blocking": [900], "fused": [each]}} for each in (20, 300))
     words = "more than 10 times faster"
     DEEPER.hold("ladder-claims", true=fast, false=slow, words=words)
-    assert CORE.untried(__file__) == DEEPER.untried(__file__) == []
 
 
 def test_the_recorded_script_is_the_one_in_the_cell():

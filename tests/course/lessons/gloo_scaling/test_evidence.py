@@ -5,16 +5,15 @@ import operator
 
 from pytest import approx, mark
 
-from course.lessons.gloo_scaling import evidence
-from course.lessons.gloo_scaling import experiment as problem
+from course.lessons.gloo_scaling import evidence, experiment
 from course.predictions.board import FELL, NOT_JUDGED, STANDS
 
 
-def changed(name, factor, *, rounds=range(problem.ROUNDS), **settings):
+def changed(name, factor, *, rounds=range(experiment.ROUNDS), **settings):
     """The recorded records of an experiment, where one arm takes `factor` times as long."""
-    made = problem.recorded(name)
+    made = experiment.recorded(name)
     hit = evidence.of(made, **settings)
-    each = len(hit.samples[0]) // problem.ROUNDS
+    each = len(hit.samples[0]) // experiment.ROUNDS
     factors = [factor if i // each in rounds else 1 for i in range(len(hit.samples[0]))]
     samples = [list(map(operator.mul, rank, factors)) for rank in hit.samples]
     return [dataclasses.replace(r, samples=samples) if r is hit else r for r in made]
@@ -26,15 +25,15 @@ def held(records):
     return board
 
 
-@mark.parametrize(
-    ("name", "settings", "factor", "suspect", "state"),
-    [
-        ("A", {"pairs": 8}, 0.007, "a", STANDS),
-        ("B", {"pairs": 8, "cpus": 2}, 9, "b", FELL),
-        ("C", {"pairs": 8, "calling": 1}, 9, "c", STANDS),
-        ("D", {"pairs": 8, "threads": 1}, 0.15, "d", STANDS),
-    ],
-)
+OTHER_FIGURES = [
+    ("A", {"pairs": 8}, 0.007, "a", STANDS),
+    ("B", {"pairs": 8, "cpus": 2}, 9, "b", FELL),
+    ("C", {"pairs": 8, "calling": 1}, 9, "c", STANDS),
+    ("D", {"pairs": 8, "threads": 1}, 0.15, "d", STANDS),
+]
+
+
+@mark.parametrize(("name", "settings", "factor", "suspect", "state"), OTHER_FIGURES)
 def test_other_figures_lead_to_another_verdict(name, settings, factor, suspect, state):
     board = held(changed(name, factor, **settings))
     assert board.state(suspect) == state, str(board)
@@ -48,13 +47,13 @@ def test_rounds_that_disagree_decide_nothing():
 
 @mark.parametrize("name", "BCD")
 def test_where_others_have_the_cpus_not_even_rounds_that_agree_decide(name):
-    board = held(dataclasses.replace(record, others=99.0) for record in problem.recorded(name))
+    board = held(dataclasses.replace(record, others=99.0) for record in experiment.recorded(name))
     assert board.state(name.lower()) == NOT_JUDGED
     assert "other programs used 99.0 CPUs" in str(board)
 
 
 def test_arms_are_known_by_their_values_and_a_missing_one_is_named(capsys):
-    renamed = [dataclasses.replace(r, case=f"my {r.case}") for r in problem.recorded("B")]
+    renamed = [dataclasses.replace(r, case=f"my {r.case}") for r in experiment.recorded("B")]
     board = evidence.INVESTIGATION.empty()
     assert evidence.hold(board, [*renamed[1:], renamed[0]]) == approx(50, abs=3)
     assert board.state("b") == STANDS

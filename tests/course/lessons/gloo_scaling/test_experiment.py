@@ -1,16 +1,21 @@
-"""Lesson 01's experiment at tiny sizes: where its ranks run, and what cannot run."""
+"""Lesson 01: where ranks run and what cannot, and every way to sum against gloo's all_reduce."""
+
+import tempfile
+from pathlib import Path
 
 import pytest
+import torch
+import torch.distributed as dist
 
-from course.lessons.gloo_scaling import experiment as problem
-from course.lessons.gloo_scaling import programs
+from course.lessons.gloo_scaling import experiment, programs
+from labkit import launch
 from labkit.measure import sched
 from labkit.measure.records import Tier
 from labkit.ranks import affinity
 
 pytestmark = pytest.mark.slow
 
-needs_accounts = pytest.mark.skipif(not problem.can_measure(), reason="no CPU accounts here")
+needs_accounts = pytest.mark.skipif(not experiment.can_measure(), reason="no CPU accounts here")
 
 
 @needs_accounts
@@ -24,7 +29,7 @@ def test_partners_share_a_cpu_or_are_apart_and_an_arm_may_have_any_name():
         "one": {"pairs": 2, "cpus": 1},
         "two": {"pairs": 2, "cpus": 2},
     }
-    made = {r.case: r.values["own"] for r in problem.compare("B", program, arms, rounds=1)}
+    made = {r.case: r.values["own"] for r in experiment.compare("B", program, arms, rounds=1)}
     first, second = affinity.cpus()[:2]
     both = [(first + second) / 2]
     assert made == {"mine": both, "one": [first], "two": both}
@@ -33,20 +38,69 @@ def test_partners_share_a_cpu_or_are_apart_and_an_arm_may_have_any_name():
 @needs_accounts
 def test_what_cannot_run_is_left_out_in_a_line_that_says_what_can(capsys):
     arms = {"huge": {"pairs": 8, "cpus": 10**4}, "none": {"pairs": 0}, "good": {"pairs": 1}}
-    assert [*problem.possible(arms)] == ["good"]
+    assert [*experiment.possible(arms)] == ["good"]
     told = capsys.readouterr().out
     assert "cpus=10000; 1 to" in told and "pairs=0; 1 to 16 are possible here" in told
 
 
 def test_without_accounts_the_recorded_runs_stand_in(monkeypatch, capsys):
     monkeypatch.setattr(sched, "available", lambda: False)
-    made = problem.compare("B", programs.calls, problem.arms("B"))
-    made += problem.posted(programs.as_posted, {"on one CPU": {"cpus": 1}})
+    made = experiment.compare("B", programs.calls, experiment.arms("B"))
+    made += experiment.posted(programs.as_posted, {"on one CPU": {"cpus": 1}})
     assert {record.tier for record in made} == {Tier.RECORDED}
     assert "a recorded run" in capsys.readouterr().out
 
 
 @needs_accounts
 def test_the_posted_script_runs():
-    (made,) = problem.posted(programs.as_posted, {"not pinned": {}}, pairs=[2])
+    (made,) = experiment.posted(programs.as_posted, {"not pinned": {}}, pairs=[2])
     assert 1e-6 < made.seconds[0] < 1
+
+
+SHAPES = [(10, 10), (1,), (3, 5, 7), (), (129,)]
+
+
+def numbers(shape, turn):
+    generator = torch.Generator().manual_seed(1000 * turn + dist.get_rank())
+    return torch.randint(-99, 99, shape, generator=generator).float()
+
+
+def compare():
+    group = programs.pair_group()
+    for way in programs.WAYS.values():
+        compare_one(way, group, SHAPES)
+    compare_one(programs.SharedMemory(group, (10, 10)), group, [(10, 10)] * 3)
+    return dist.get_process_group_ranks(group)
+
+
+def compare_one(way, group, shapes):
+    for turn in range(3):
+        tensors = [numbers(shape, turn) for shape in shapes]
+        tensors[0] = tensors[0].t()  # not contiguous in memory
+        expected = [tensor.clone() for tensor in tensors]
+        for tensor in expected:
+            dist.all_reduce(tensor, group=group)
+        identities = [id(tensor) for tensor in tensors]
+        assert way(tensors, group) is None
+        assert [id(tensor) for tensor in tensors] == identities
+        for got, wanted in zip(tensors, expected, strict=True):
+            torch.testing.assert_close(got, wanted, rtol=0, atol=0)
+
+
+def test_every_tensor_becomes_the_sum_of_consecutive_ranks():
+    assert launch(compare, world_size=6) == [[0, 1], [0, 1], [2, 3], [2, 3], [4, 5], [4, 5]]
+
+
+def test_an_odd_rank_has_no_partner():
+    with pytest.raises(ValueError, match="even world_size, got 3"):
+        launch(programs.pair_group, world_size=3)
+
+
+def test_shared_memory_leaves_no_names_behind(tmp_path):
+    def program(folder):
+        tempfile.tempdir = folder
+        way = programs.SharedMemory(programs.pair_group(), (10, 10))
+        way([torch.ones(10, 10)], None)  # the first partner has made and removed the names
+        return [path.name for path in Path(folder).iterdir()]
+
+    assert launch(program, str(tmp_path), world_size=2)[0] == []

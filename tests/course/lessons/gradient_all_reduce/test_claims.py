@@ -1,29 +1,28 @@
-"""The claim of lesson 02 fails with records in which it is false."""
+"""Lesson 02: claims fail with records in which they are false; its board follows the figures."""
 
+import dataclasses
 from types import SimpleNamespace
 
-from pytest import mark
+from pytest import approx, mark
 
-from course.lessons.gradient_all_reduce import experiment as problem
+from course.lessons.gradient_all_reduce import evidence, experiment
+from course.predictions.board import STANDS
 from course.runs import by_case
 from labkit.measure.records import load
 from tests.course.lessons.cells import Cells
 
-CELLS = Cells("02_gradient_all_reduce", gate=lambda key: None, reconcile=lambda *_, **__: None)
-RUNS = by_case(load(problem.RECORDING, recorded=True))
+CELLS = Cells("02_gradient_all_reduce")
+RUNS = by_case(load(experiment.RECORDING, recorded=True))
 
 
 def found(after, during):
     """What the cells find by round: `during` on rung 4, `after` on all others."""
-    by_rung = dict(zip(problem.programs.RUNGS, [*4 * [after], during], strict=True))
+    by_rung = dict(zip(experiment.programs.RUNGS, [*4 * [after], during], strict=True))
     answers = {"exposed": lambda _: by_rung, "ends": lambda _: by_rung, "lengths": lambda _: {}}
     answers |= {"on_hosts": lambda *_, case, **__: RUNS[case]}
-    return {
-        "problem": SimpleNamespace(**vars(problem) | answers),
-        "DuringBackward": None,
-        "pictures": SimpleNamespace(rungs=lambda _: None),
-        "mark": lambda *_, **__: None,
-    }
+    lesson = SimpleNamespace(**vars(experiment) | answers)
+    pictures = SimpleNamespace(rungs=lambda _: None)
+    return {"problem": lesson, "pictures": pictures, "DuringBackward": None}
 
 
 @mark.parametrize("during", [[0.05, 0.07, 0.08], [0.01, 0.02, 0.08]], ids=["nothing", "mixed"])
@@ -34,12 +33,41 @@ def test_overlap_hides_in_every_round(during):
 
 @mark.parametrize("with_4", [[0.2] * 3, [0.15, 0.16, 0.21]], ids=["nothing", "mixed"])
 def test_overlap_shortens_every_step_where_computing_sleeps(with_4):
-    good, bad = (
-        found([(0.1, 0.2)] * 3, [(0.1, step) for step in steps])  # (backward, step) by round
-        for steps in ([0.15, 0.16, 0.17], with_4)
-    )
+    def steps(*seconds):  # (backward, step) by round
+        return found([(0.1, 0.2)] * 3, [(0.1, step) for step in seconds])
+
+    good, bad = steps(0.15, 0.16, 0.17), steps(*with_4)
     CELLS.hold("asleep", true=good, false=bad, words="shortens every step")
 
 
-def test_every_claim_of_the_lesson_is_tried():
-    assert CELLS.untried(__file__) == []
+def test_our_own_calm_run_leaves_less_bandwidth_or_arithmetic_and_what_nobody_asked():
+    board = evidence.INVESTIGATION.recorded()
+    assert board.left == ["c", "d", "e"]
+    assert board.fates == {"a": "fell, by A", "b": "fell, by B", "c": "still standing",
+                           "d": "still standing"}  # fmt: skip
+    assert "how many GPUs the benchmark ran" in board.verdict()
+
+
+def test_what_is_known_of_the_thread_is_what_it_says():
+    thread = evidence.THREAD
+    assert thread.nbytes / 2**20 == approx(471.6, abs=0.1), "471MB, as the thread says"
+    assert thread.of_the_link(thread.benchmark) == approx(1.288, abs=0.001)
+    assert thread.of_the_link(thread.in_training) == approx(0.275, abs=0.001)
+    two = dataclasses.replace(thread, ranks=2)
+    assert two.of_the_link(two.benchmark) == approx(0.687, abs=0.001)
+
+
+def test_a_run_in_which_the_six_grow_with_the_late_rank_speaks_against_us():
+    late = RUNS["late"]
+    board = evidence.INVESTIGATION.empty()
+    pairs = [
+        (before, {name: x + 0.05 * name.startswith("classifier") for name, x in after.items()})
+        for before, after in experiment.pairs(late)
+    ]
+    evidence.late_rank(board, late, pairs)
+    assert board.state("a") == STANDS
+
+
+def test_the_ends_of_backward_and_of_the_step_are_those_that_the_lesson_names():
+    ends = list(experiment.lengths(RUNS["rungs"]).values())[3:]
+    assert [[round(1e3 * s) for s in rung] for rung in ends] == [[228, 288], [265, 278]]

@@ -5,9 +5,7 @@ from itertools import pairwise
 import pytest
 import torch
 
-from course.lessons.gradient_all_reduce import experiment as problem
-from course.lessons.gradient_all_reduce import pictures, programs
-from course.lessons.gradient_all_reduce.programs import PAUSE, Fault
+from course.lessons.gradient_all_reduce import experiment, pictures, programs
 from course.runs import by_case
 from labkit import CallLog, launch
 from labkit.fabric.fabric import SWITCH
@@ -19,7 +17,7 @@ from tests.course.lessons.cells import Cells
 pytestmark = pytest.mark.slow
 
 CELLS = Cells("02_gradient_all_reduce")
-RECORDED = by_case(load(problem.RECORDING, recorded=True))
+RECORDED = by_case(load(experiment.RECORDING, recorded=True))
 
 
 def test_the_model_has_the_parameters_of_the_thread_under_its_names():
@@ -27,12 +25,11 @@ def test_the_model_has_the_parameters_of_the_thread_under_its_names():
         model = programs.vgg11(width=1, classes=1000)
     nbytes = [parameter.nbytes for parameter in model.parameters()]
     assert (len(nbytes), sum(nbytes)) == (22, 4 * 132_863_336)
-    assert round(sum(nbytes[problem.CLASSIFIER :]) / 1e6, 1) == 494.6
+    assert round(sum(nbytes[experiment.CLASSIFIER :]) / 1e6, 1) == 494.6
     assert round(max(nbytes) / 1e6) == 411
     names = [name for name, _ in model.named_parameters()]
-    assert names[problem.CLASSIFIER :] == [
-        f"classifier.{layer}.{part}" for layer in (0, 3, 6) for part in ("weight", "bias")
-    ]
+    last = [f"classifier.{layer}.{part}" for layer in (0, 3, 6) for part in ("weight", "bias")]
+    assert names[experiment.CLASSIFIER :] == last
 
 
 def seen(program, *args):
@@ -66,13 +63,13 @@ def test_what_is_recorded_does_what_the_cells_do():
 
 
 def fault_on(rank, call):
-    fault = Fault(4, 22)
+    fault = programs.Fault(4, 22)
     fault._rank, fault._call = rank, call
     return fault
 
 
 def test_a_fault_is_drawn_and_kept_secret():
-    drawn = {(fault._rank, fault._call) for fault in (Fault(4, 22) for _ in range(2000))}
+    drawn = {(fault._rank, fault._call) for fault in (programs.Fault(4, 22) for _ in range(2000))}
     assert len(drawn) == 84 and min(call for _, call in drawn) == 1
     fault = fault_on(3, 17)
     assert not set("37") & set(repr(fault))
@@ -96,10 +93,10 @@ def test_the_hunt_shows_the_rank_and_the_call():
             tracer.next_step()
         return tracer.trace()
 
-    record = problem.on_hosts(program, fault_on(1, 2))
-    by_rank = [problem.timers(record, rank=rank)[2].seconds for rank in range(3)]
+    record = experiment.on_hosts(program, fault_on(1, 2))
+    by_rank = [experiment.timers(record, rank=rank)[2].seconds for rank in range(3)]
     assert by_rank.index(min(by_rank)) == 1
-    assert max(by_rank) - min(by_rank) > 0.5 * PAUSE
+    assert max(by_rank) - min(by_rank) > 0.5 * programs.PAUSE
     assert len(text_of(pictures.timers(record))) > 30
 
 
@@ -123,29 +120,29 @@ def test_who_does_not_wait_has_other_gradients():
 
 def test_without_hosts_recorded_runs_are_shown_and_say_so(monkeypatch, capsys):
     monkeypatch.setenv(SWITCH, "1")
-    assert problem.on_hosts(programs.train, programs.LATE, case="late").tier is Tier.RECORDED
+    assert experiment.on_hosts(programs.train, programs.LATE, case="late").tier is Tier.RECORDED
     assert "RECORDED" in capsys.readouterr().out
     more = programs.LATE | {"rank 9 late": {"late": 9}}
-    assert problem.on_hosts(programs.train, more, 1, case="late").tier is Tier.MEASURED
+    assert experiment.on_hosts(programs.train, more, 1, case="late").tier is Tier.MEASURED
     assert "'rank 9 late': nobody is late; 9 is none of ranks 0 to 3." in capsys.readouterr().out
-    alone = problem.small_calls()
+    alone = experiment.small_calls()
     assert alone.tier is Tier.RECORDED and alone.collective == "all_reduce"
-    assert problem.on_hosts(lambda: Tracer.aligned().trace(), case=None).tier is Tier.MEASURED
+    assert experiment.on_hosts(lambda: Tracer.aligned().trace(), case=None).tier is Tier.MEASURED
     assert "loopback" in capsys.readouterr().out
 
 
 def test_bars_stand_side_by_side_and_each_way_round_the_classifiers_calls_have_their_field():
-    calls = problem.timers(RECORDED["late"])
+    calls = experiment.timers(RECORDED["late"])
     runs = {"forward": calls, "backwards": calls[::-1], "again": calls}
     ax = pictures.by_call(runs, RECORDED["late"])
     edges = [(b.get_x(), b.get_x() + b.get_width()) for kind in ax.containers[::2] for b in kind]
     assert all(end <= begin for (_, end), (begin, _) in pairwise(sorted(edges)))
     fields = [patch.get_x() for patch in ax.patches if patch.get_alpha() == 0.12]
-    assert sorted(fields) == [-0.5, problem.CLASSIFIER - 0.5]
+    assert sorted(fields) == [-0.5, experiment.CLASSIFIER - 0.5]
 
 
 def test_the_recording_has_every_case_and_its_pictures_have_words():
-    assert set(problem.CASES) <= set(RECORDED)
+    assert set(experiment.CASES) <= set(RECORDED)
     records = [*RECORDED.values()]
     drawn = pictures.theirs_and_ours(records), pictures.draw(records)
     assert all(len(text_of(x)) > 30 for x in (*drawn, pictures.rungs(RECORDED["rungs"])))

@@ -27,14 +27,10 @@ def cell(cell_id, source, *, kind="code", **metadata):
 
 
 def solutions(*, answer=ANSWER, check=CHECK):
-    return new_notebook(
-        cells=[
-            cell("title", "# Exercises 1", kind="markdown"),
-            cell("ex-1-1", STATEMENT, kind="markdown"),
-            cell("ex-1-1-answer", answer),
-            cell("ex-1-1-check", check),
-        ]
-    )
+    words = {"title": "# Exercises 1", "ex-1-1": STATEMENT}
+    code = {"ex-1-1-answer": answer, "ex-1-1-check": check}
+    told = [cell(name, text, kind="markdown") for name, text in words.items()]
+    return new_notebook(cells=told + [cell(name, source) for name, source in code.items()])
 
 
 def lesson(*sources):

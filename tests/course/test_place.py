@@ -86,11 +86,9 @@ def test_the_same_measurement_runs_on_gpus_or_says_what_it_takes(monkeypatch, tm
     kept = records.save([*made, made_at(Place(2))], tmp_path / "recording.json")
     (shown,) = on_gpus(lambda here: made, needs=2, recording=kept, experiment=NAME)
     assert (shown.tier, shown.provenance.backend) == (Tier.RECORDED, "nccl")
-    lines = capsys.readouterr().out.splitlines()
-    assert lines == [
-        "This takes 2 GPUs; this machine has none. Nobody has recorded it yet.",
-        "This takes 2 GPUs; this machine has none. Shown instead: a recorded run.",
-    ]
+    ends = "Nobody has recorded it yet.", "Shown instead: a recorded run."
+    said = [f"This takes 2 GPUs; this machine has none. {end}" for end in ends]
+    assert capsys.readouterr().out.splitlines() == said
     monkeypatch.setattr("labkit.ranks.machine.gpu_count", lambda: 2)
     (record,) = on_gpus(lambda here: made, needs=2)
     assert record.tier == Tier.MEASURED

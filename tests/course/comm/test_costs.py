@@ -37,14 +37,14 @@ def test_parameters_are_never_negative_and_a_steep_curve_leaves_latency_to_the_s
     assert fitted.beta == approx(15e-9)  # of (30 - 10) / 2000 and (90 - 10) / 4000, the median
 
 
-@mark.parametrize(
-    ("sizes", "times", "message"),
-    [
-        ([100, 100], [1e-6, 2e-6], "at least two sizes"),
-        ([100, 200, 300], [1e-6, 2e-6], "got 3 sizes and 2 times"),
-        ([100, 200], [1e-6, float("nan")], "positive times"),
-    ],
-)
+TOO_LITTLE = [
+    ([100, 100], [1e-6, 2e-6], "at least two sizes"),
+    ([100, 200, 300], [1e-6, 2e-6], "got 3 sizes and 2 times"),
+    ([100, 200], [1e-6, float("nan")], "positive times"),
+]
+
+
+@mark.parametrize(("sizes", "times", "message"), TOO_LITTLE)
 def test_a_fit_without_enough_data_is_refused(sizes, times, message):
     with pytest.raises(ValueError, match=message):
         AlphaBeta.fit(sizes, times)

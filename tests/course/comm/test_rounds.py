@@ -20,11 +20,9 @@ def report(rank, *calls):
 
 
 def test_a_receipt_orders_and_is_left_out():
-    pieces = [
-        report(0, Call("send", 1, 8), Call("recv", 1, 0), Call("send", 1, 4)),
-        report(1, Call("recv", 0, 8), Call("send", 0, 0), Call("recv", 0, 4)),
-    ]
-    assert count_rounds(pieces) == 2
+    sender = report(0, Call("send", 1, 8), Call("recv", 1, 0), Call("send", 1, 4))
+    receiver = report(1, Call("recv", 0, 8), Call("send", 0, 0), Call("recv", 0, 4))
+    assert count_rounds([sender, receiver]) == 2
 
 
 def chain(waits_for):
@@ -48,23 +46,23 @@ def chain(waits_for):
     return m.report
 
 
+ROUNDS = [("its piece", 5 + 4 - 2), ("all pieces", 3 * 5), ("each send", 2 * 5 + 1)]
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "waits_for, expected",
-    [("its piece", 5 + 4 - 2), ("all pieces", 3 * 5), ("each send", 2 * 5 + 1)],
-)
+@pytest.mark.parametrize("waits_for, expected", ROUNDS)
 def test_what_is_waited_for_before_it_is_passed_on_costs_rounds(waits_for, expected):
     assert count_rounds(launch(chain, waits_for, world_size=4)) == expected
 
 
-@pytest.mark.parametrize(
-    ("call", "words"),
-    [
-        (Call("recv", 1, 8), "rank 1 sends 0 messages of tag 0 to rank 0, which posts 1"),
-        (Call("send", 1, 8), "rank 0 sends 1 messages of tag 0 to rank 1, which posts 0"),
-        (Call("all_reduce"), "all_reduce, which hides"),
-    ],
-)
+UNMATCHED = [
+    (Call("recv", 1, 8), "rank 1 sends 0 messages of tag 0 to rank 0, which posts 1"),
+    (Call("send", 1, 8), "rank 0 sends 1 messages of tag 0 to rank 1, which posts 0"),
+    (Call("all_reduce"), "all_reduce, which hides"),
+]
+
+
+@pytest.mark.parametrize(("call", "words"), UNMATCHED)
 def test_what_does_not_match_is_refused(call, words):
     with pytest.raises(ValueError, match=words):
         count_rounds([report(0, call), report(1)])

@@ -31,19 +31,19 @@ def told(board, **outcomes):
     return board
 
 
-@mark.parametrize(
-    ("tests", "left", "says"),
-    [
-        ({}, "abcd", "no experiment has been run"),
-        ({"aA": False, "bB": False, "cC": True, "dD": False}, "c", "a suspect, not a proof"),
-        ({"aA": False, "bB": False, "cC": True, "cD": False, "dD": True}, "d", "What is left is d"),
-        ({"aA": False, "bB": False, "cC": True, "dD": True}, "cd", "separate c from d: n"),
-        ({"aA": False, "bB": False, "dD": False}, "c", "itself it is not asked"),
-        ({"aA": False, "bB": False, "cC": True}, "cd", "Next: D, the wall (python -m wall)"),
-        ({"aA": [True, False, True], "bB": False, "cC": True, "dD": False}, "ac", "Not judged: a"),
-        ({"aA": False, "bB": False, "cC": False, "dD": False}, "", "refutes all 4"),
-    ],
-)
+EVIDENCE = [
+    ({}, "abcd", "no experiment has been run"),
+    ({"aA": False, "bB": False, "cC": True, "dD": False}, "c", "a suspect, not a proof"),
+    ({"aA": False, "bB": False, "cC": True, "cD": False, "dD": True}, "d", "What is left is d"),
+    ({"aA": False, "bB": False, "cC": True, "dD": True}, "cd", "separate c from d: n"),
+    ({"aA": False, "bB": False, "dD": False}, "c", "itself it is not asked"),
+    ({"aA": False, "bB": False, "cC": True}, "cd", "Next: D, the wall (python -m wall)"),
+    ({"aA": [True, False, True], "bB": False, "cC": True, "dD": False}, "ac", "Not judged: a"),
+    ({"aA": False, "bB": False, "cC": False, "dD": False}, "", "refutes all 4"),
+]
+
+
+@mark.parametrize(("tests", "left", "says"), EVIDENCE)
 def test_the_verdict_follows_the_evidence(tests, left, says):
     board = told(make(), **tests)
     assert "".join(board.left) == left
@@ -70,15 +70,15 @@ def test_a_disturbed_single_run_decides_nothing_and_a_calm_one_replaces_it():
         assert board.state("a") == state
 
 
-@mark.parametrize(
-    ("vote", "fate", "right", "says"),
-    [
-        ("a", "fell, by A", False, "Your vote, a, fell, by A."),
-        ("c", "still standing", True, "Your vote, c, is still standing."),
-        ("b", "", None, "Your vote, b, is not scored: not judged."),
-        ("d", "", None, "Your vote, d, is not scored: not asked."),
-    ],
-)
+VOTES = [
+    ("a", "fell, by A", False, "Your vote, a, fell, by A."),
+    ("c", "still standing", True, "Your vote, c, is still standing."),
+    ("b", "", None, "Your vote, b, is not scored: not judged."),
+    ("d", "", None, "Your vote, d, is not scored: not asked."),
+]
+
+
+@mark.parametrize(("vote", "fate", "right", "says"), VOTES)
 def test_the_ledger_keeps_what_became_of_the_vote(vote, fate, right, says, capsys, tmp_path):
     ledger.choose("9.x", "Where?", list(NAMES.values()), answer=vote)
     board = make(key="9.x", say=print)

@@ -5,17 +5,16 @@ from pytest import mark, raises
 
 from course.predictions import judging
 
+ROUNDS = [
+    ([True] * 19 + [False], 0.0, None),
+    ([True, True, None], 0.0, None),
+    ([True, True], 1.6, None),
+    (False, 1.6, None),
+    (False, None, False),
+]
 
-@mark.parametrize(
-    ("rounds", "others", "comes_to"),
-    [
-        ([True] * 19 + [False], 0.0, None),
-        ([True, True, None], 0.0, None),
-        ([True, True], 1.6, None),
-        (False, 1.6, None),
-        (False, None, False),
-    ],
-)
+
+@mark.parametrize(("rounds", "others", "comes_to"), ROUNDS)
 def test_rounds_decide_by_agreeing_and_noise_is_judged_both_ways(rounds, others, comes_to):
     judged = judging.judge(rounds, others=others)
     assert judged.outcome is comes_to

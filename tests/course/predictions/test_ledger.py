@@ -165,14 +165,14 @@ def test_warm_ups_of_all_lessons_have_a_right_answer_and_a_reason():
         assert asked.reason and asked.question.rstrip()[-1] in "?."
 
 
-@mark.parametrize(
-    ("line", "why"),
-    [
-        ("{", "cut off"),
-        ('{"what": "passed", "key": "1.2", "at": "2026", "version": 2}', "version"),
-        ('{"what": "committed", "key": "01.slope", "at": "2026", "answer": [1]}', "version"),
-    ],
-)
+UNREADABLE = [
+    ("{", "cut off"),
+    ('{"what": "passed", "key": "1.2", "at": "2026", "version": 2}', "version"),
+    ('{"what": "committed", "key": "01.slope", "at": "2026", "answer": [1]}', "version"),
+]
+
+
+@mark.parametrize(("line", "why"), UNREADABLE)
 def test_a_line_that_cannot_be_read_is_left_out_stays_and_is_named_once(
     book, line, why, monkeypatch, capsys
 ):

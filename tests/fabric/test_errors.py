@@ -9,6 +9,7 @@ def explained(step, number, text):
     return errors.explain({"step": step, "errno": number, "error": text}, "")
 
 
+MISSING = "import pyroute2", None, "No module named 'pyroute2'"
 FORBIDDEN = "create namespaces", errno.EPERM, "not permitted"
 UNSHAPED = "shape with htb and u32", errno.ENOENT, "No such file"
 
@@ -16,7 +17,7 @@ UNSHAPED = "shape with htb and u32", errno.ENOENT, "No such file"
 @pytest.mark.parametrize(
     ("answer", "cause", "remedy"),
     [
-        (("import pyroute2", None, "No module named 'pyroute2'"), "pyroute2", "pip install"),
+        (MISSING, "pyroute2", "pip install"),
         (FORBIDDEN, "may not create namespaces", "seccomp=unconfined"),
         (UNSHAPED, "could not shape", "modprobe -a sch_htb cls_u32"),
     ],
@@ -24,9 +25,7 @@ UNSHAPED = "shape with htb and u32", errno.ENOENT, "No such file"
 def test_each_cause_has_its_remedy(answer, cause, remedy, monkeypatch):
     monkeypatch.setattr(errors, "_SWITCHES", {})
     error = explained(*answer)
-    assert cause in error.cause
-    assert remedy in error.remedy
-    assert error.cause in str(error)
+    assert cause in error.cause and remedy in error.remedy and error.cause in str(error)
 
 
 def test_a_switch_of_the_system_is_named(tmp_path, monkeypatch):

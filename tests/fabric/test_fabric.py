@@ -2,7 +2,6 @@ import os
 import shutil
 import subprocess
 import sys
-import textwrap
 import time
 from pathlib import Path
 
@@ -38,16 +37,14 @@ def test_nothing_is_left_after_sigkill_of_the_maker():
             print(fabric.placement(0, 3).namespaces[-1], flush=True)
             time.sleep(60)
     """
-    maker = started(script)
-    network = Path(maker.stdout.readline().strip())
-    holder = network.parents[1]
-    assert holder.is_dir()
-    maker.kill()
-    maker.communicate()
+    with started(script) as maker:
+        holder = Path(maker.stdout.readline().strip()).parents[1]
+        assert holder.is_dir()
+        maker.kill()
     deadline = time.monotonic() + 5
-    while holder.is_dir() and time.monotonic() < deadline:
+    while holder.is_dir():  # and with it the only reference to the hosts
+        assert time.monotonic() < deadline
         time.sleep(0.02)
-    assert not holder.is_dir()  # and with it the only reference to the hosts
 
 
 @needs_hosts
@@ -85,27 +82,18 @@ def test_the_switch_makes_it_unavailable(monkeypatch):
 @needs_hosts
 def test_a_machine_that_forbids_namespaces_is_explained():
     # In a user namespace of its own the limit can be set to 0 without touching the machine's.
-    script = (
-        "from labkit.fabric.fabric import Fabric\n"
-        "open('/proc/sys/user/max_user_namespaces', 'w').write('0')\n"
-        "open('/proc/sys/user/max_net_namespaces', 'w').write('0')\n"
-        "with Fabric.star(hosts=2, rate='100mbit'): pass\n"
-    )
+    script = """if True:
+        from labkit import Fabric
+        for what in ("user", "net"):
+            open(f"/proc/sys/user/max_{what}_namespaces", "w").write("0")
+        Fabric.star(hosts=2, rate="100mbit").start()
+    """
     command = ["unshare", "--user", "--map-root-user", sys.executable, "-c", script]
     done = subprocess.run(command, capture_output=True, text=True)
     if "Read-only" in done.stderr or "unshare:" in done.stderr:
         pytest.skip("/proc/sys cannot be written here")
     assert "FabricUnavailable" in done.stderr
     assert "number of user namespaces is limited to 0" in done.stderr
-
-
-def counted_through(interface):
-    os.environ["GLOO_SOCKET_IFNAME"] = interface
-    group = dist.new_group()
-    x = torch.ones(50_000)
-    dist.all_reduce(x, group=group)
-    lines = Path("/proc/self/net/dev").read_text().splitlines()
-    return {line.split(":")[0].strip(): int(line.split()[9]) for line in lines[2:]}
 
 
 @needs_hosts
@@ -127,6 +115,12 @@ def test_a_store_of_ones_own_is_reached_at_a_hosts_address():
 
 @needs_hosts
 def test_hosts_can_have_a_second_interface_for_management():
+    def counted_through(interface):
+        os.environ["GLOO_SOCKET_IFNAME"] = interface
+        dist.all_reduce(torch.ones(50_000), group=dist.new_group())
+        rows = map(str.split, Path("/proc/self/net/dev").read_text().splitlines()[2:])
+        return {name.strip(":"): int(counts[8]) for name, *counts in rows}
+
     with Fabric.star(hosts=2, rate="400mbit", management="40mbit") as fabric:
         for sent in launch(counted_through, "eth1", world_size=2, fabric=fabric):
             assert sent["eth1"] > 100_000 > sent["eth0"]  # the end may still queue in the shaper
@@ -137,9 +131,7 @@ def test_hosts_can_have_a_second_interface_for_management():
 def test_it_is_found_wherever_this_labkit_is(tmp_path):
     shutil.copytree(ROOT / "labkit", tmp_path / "labkit")
     (tmp_path / "labkit" / "fabric" / "namespaces.py").write_text("raise ImportError('this one')")
-    script = f"import sys; sys.path.insert(0, {str(tmp_path)!r})\n" + textwrap.dedent("""
-        from labkit import Fabric
-        Fabric.star(hosts=2, rate="10mbit").start()
-    """)
+    script = f"import sys; sys.path.insert(0, {str(tmp_path)!r}); from labkit import Fabric; "
+    script += "Fabric.star(hosts=2, rate='10mbit').start()"
     done = python("-c", script, cwd="/")
     assert "the process that makes the hosts died (ImportError: this one)" in done.stderr

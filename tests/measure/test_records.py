@@ -12,20 +12,15 @@ from pytest import approx, fixture, mark
 from labkit.measure.records import Provenance, Record, Tier, bus_factor, load, save
 
 
-@fixture(scope="module")
-def provenance():
-    return Provenance.here()
-
-
 @fixture
-def record(provenance):
+def record():
     return Record(
         experiment="demo",
         case="a case",
         params={"world_size": 4, "shape": [2, 3]},
         samples=[[0.1, 0.5, 0.2], [0.4, 0.1, 0.2], [0.1, 0.1, 0.3], [0.1, 0.1, 0.1]],
         tier=Tier.MEASURED,
-        provenance=provenance,
+        provenance=Provenance.here(),
         collective="all_reduce",
         nbytes=800,
         values={"on_cpu": 0.25, "threads": ["python", "gloo"]},

@@ -11,12 +11,6 @@ from labkit import launch
 from labkit.measure.timing import Summary, summarize, time_calls
 
 
-def test_warmup_is_made_but_not_counted():
-    made = []
-    samples = time_calls(lambda: made.append(None), warmup=3, iters=4)
-    assert (len(made), len(samples)) == (7, 4)
-
-
 @mark.timed
 def test_samples_are_in_order_and_last_as_long_as_the_call():
     naps = iter([0.0, 0.03, 0.001, 0.06])

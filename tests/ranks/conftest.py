@@ -1,5 +1,3 @@
-import os
-
 import pytest
 
 from labkit import launch
@@ -10,7 +8,7 @@ from tests.ranks import leftovers
 def nothing_left():
     """Fail when a launch leaves a process, a directory or a descriptor."""
     launch(int, world_size=1)  # the fork server is up: it is meant to stay
-    before = leftovers.of(os.getpid())
+    before = leftovers.here()
     assert before["ranks"] == []
     yield
-    assert leftovers.of(os.getpid()) == before
+    assert leftovers.here() == before

@@ -19,13 +19,11 @@ def tasks():
 def test_every_thread_is_pinned_those_there_and_those_to_come():
     def program():
         stop = threading.Event()
-        workers = [threading.Thread(target=stop.wait) for _ in range(3)]
-        for worker in workers:
-            worker.start()
+        for _ in range(3):
+            threading.Thread(target=stop.wait).start()
         before = len(tasks())
         affinity.pin(affinity.cpus()[:1])
-        late = threading.Thread(target=stop.wait)
-        late.start()
+        threading.Thread(target=stop.wait).start()
         first = affinity.cpus()[0]
         pinned = [os.sched_getaffinity(int(task)) == {first} for task in tasks()]
         stop.set()
@@ -33,8 +31,7 @@ def test_every_thread_is_pinned_those_there_and_those_to_come():
 
     [(before, pinned)] = launch(program, world_size=1)
     assert before > 4, "python, three workers, and gloo's threads"
-    assert len(pinned) == before + 1
-    assert all(pinned)
+    assert pinned == [True] * (before + 1)
 
 
 def test_systems_without_it_say_so(monkeypatch):

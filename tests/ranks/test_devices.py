@@ -1,5 +1,7 @@
 """Where a rank computes. Without a GPU: torch's words about GPUs are given, labkit's are tested."""
 
+from unittest import mock
+
 import torch
 import torch.distributed as dist
 from pytest import mark, raises
@@ -10,13 +12,9 @@ from labkit.ranks import devices
 TOO_OLD = "The NVIDIA driver on your system is too old (found version 11040).\nPlease update."
 
 
-def no_gpu():
-    raise RuntimeError(TOO_OLD)
-
-
 def test_outside_a_rank_it_is_the_cpu_and_a_line_says_why(capsys):
     assert devices.device() == torch.device("cpu")
-    (line,) = capsys.readouterr().err.splitlines()
+    [line] = capsys.readouterr().err.splitlines()
     assert "default process group" in line and "launch" in line
 
 
@@ -31,11 +29,10 @@ def test_where_nccl_carries_it_is_this_ranks_gpu(monkeypatch, local_rank, gpus, 
 
 
 def test_a_gpu_that_cannot_be_used_is_told_and_the_cpu_is_used(monkeypatch, capsys):
-    monkeypatch.setattr(torch.cuda, "init", no_gpu)
+    monkeypatch.setattr(torch.cuda, "init", mock.Mock(side_effect=RuntimeError(TOO_OLD)))
     monkeypatch.setenv("RANK", "0")
-    assert devices.claim("gloo", 0) == "gloo"
-    assert devices.claim(devices.BOTH, 0) == "gloo"
-    (line,) = capsys.readouterr().err.splitlines()
+    assert devices.claim("gloo", 0) == devices.claim(devices.BOTH, 0) == "gloo"
+    [line] = capsys.readouterr().err.splitlines()
     assert "too old (found version 11040)." in line
     with raises(RuntimeError, match="too old"):
         devices.claim("nccl", 0)

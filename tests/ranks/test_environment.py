@@ -7,12 +7,10 @@ from dataclasses import replace
 from datetime import timedelta
 
 import pytest
-import torch
 import torch.distributed as dist
 
-from labkit import Launcher, launch
+from labkit import Fabric, FabricUnavailable, Launcher, launch
 from labkit.ranks import server, torchrun
-from tests.ranks.nodes import ROOT, python
 
 
 def variables(*names):
@@ -47,13 +45,13 @@ def test_what_is_read_at_import_or_at_a_start_reaches_ranks_and_is_said_once(cap
     assert "PYTHONHASHSEED, TORCH_LOGS changed" in said
 
 
-def main():
-    dist.init_process_group("gloo", timeout=timedelta(seconds=20))
-    return dist.get_world_size(), dist.is_torchelastic_launched(), os.environ.get("GROUP_RANK")
-
-
 def test_leftovers_of_torchrun_do_not_hang(monkeypatch):
     """With the agent's store each rank would wait for a store that nobody serves."""
+
+    def main():
+        dist.init_process_group("gloo", timeout=timedelta(seconds=20))
+        return dist.get_world_size(), dist.is_torchelastic_launched(), *variables("GROUP_RANK")
+
     job = {"MASTER_ADDR": "10.255.255.1", "MASTER_PORT": "1", "WORLD_SIZE": "2"}
     agent = ("TORCHELASTIC_USE_AGENT_STORE", "TORCHELASTIC_RUN_ID", "GROUP_RANK")
     for name, value in (job | dict.fromkeys(agent, "True")).items():
@@ -63,44 +61,18 @@ def test_leftovers_of_torchrun_do_not_hang(monkeypatch):
     assert asked == [["7"]], "what is asked for is there"
 
 
-SCRIPT = """
-import sys
-from labkit import Launcher, RankDied, __file__, launch
-print("script starts")
-print(*(launch(lambda: int(__import__("os").environ["RANK"]), world_size=2) for _ in range(2)))
-print("torch" in sys.modules, __file__)
-"""
+@pytest.mark.parametrize("start", [launch, lambda _, env: Launcher(env=env)])
+def test_another_env_is_refused(start):
+    with pytest.raises(ValueError, match=r"env\['A'\] must be a text, or None for none, got 1"):
+        start(int, env={"A": 1})
+    with pytest.raises(ValueError, match="launch sets RANK itself"):
+        start(int, env={"RANK": "1"})
 
 
-@pytest.mark.slow
-def test_a_script_needs_no_main_guard_no_torch_no_installed_labkit_and_no_base_images_variables(
-    tmp_path,
-):
-    (tmp_path / "labkit").symlink_to(ROOT / "labkit")
-    variables = {"MASTER_ADDR": "10.1.1.1", "WORLD_SIZE": "16", "PYTHONPATH": str(tmp_path)}
-    done = python("-c", SCRIPT, cwd="/", **variables)
-    file = tmp_path / "labkit" / "__init__.py"
-    assert done.stdout == f"script starts\n[0, 1] [0, 1]\nFalse {file}\n", done.stderr
-    [line] = done.stderr.splitlines()
-    assert line.startswith("labkit: WORLD_SIZE, MASTER_ADDR")
-    assert "without RANK and MASTER_PORT it is no job of torchrun's" in line
-
-
-@pytest.mark.parametrize(
-    "wrong, says",
-    [
-        ({"A": 1}, r"env\['A'\] must be a text, or None for none, got 1"),
-        ({"RANK": "1"}, "launch sets RANK itself"),
-    ],
-)
-def test_another_env_is_refused(wrong, says):
-    for start in (launch, lambda _, env: Launcher(env=env)):
-        with pytest.raises((TypeError, ValueError), match=says):
-            start(int, env=wrong)
-
-
-@pytest.mark.parametrize("option", [{"env": {"A": "1"}}, {"output": [0]}])
-def test_under_torchrun_options_of_a_start_are_refused(option, monkeypatch):
+def test_under_torchrun_there_is_no_fabric_and_options_of_a_start_are_refused(monkeypatch):
     monkeypatch.setattr(torchrun, "is_here", lambda: True)
-    with pytest.raises(ValueError, match="these are torchrun's"):
-        launch(torch.ones, 1, **option)
+    with pytest.raises(FabricUnavailable, match="torchrun"):
+        Fabric.star(hosts=2, rate="100mbit").start()
+    for option in ({"env": {"A": "1"}}, {"output": [0]}):
+        with pytest.raises(ValueError, match="these are torchrun's"):
+            launch(int, **option)

@@ -27,8 +27,9 @@ from tests.ranks.nodes import environment, python
 pytestmark = pytest.mark.slow
 
 OWN_CLASSES = """
-import functools, multiprocessing, os, torch, torch.distributed as dist
+import functools, os, torch, torch.distributed as dist
 import torch.multiprocessing as mp
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from torch.distributed import rpc
 from torch.utils.data import DataLoader, Dataset
@@ -84,9 +85,6 @@ def call_remotely():
     rpc.shutdown()
     return answer
 
-def here(results):
-    results.put(launch(gather, world_size=2))
-
 if __name__ == "__main__":
     assert launch(gather, world_size=2) == [[Stats(0), Stats(1)]] * 2
     assert launch(save, world_size=2) == [True, True]
@@ -97,11 +95,8 @@ if __name__ == "__main__":
     assert launch(functools.partial(square, 5), world_size=1) == [25]
     assert launch(Power(3), 2, world_size=1) == [8]
     assert launch(lambda: (factorial(4), Power(3).half), world_size=1) == [(24, 1.5)]
-    results = multiprocessing.get_context("spawn").Queue()
-    child = multiprocessing.get_context("spawn").Process(target=here, args=(results,))
-    child.start()
-    assert results.get(timeout=60) == [[Stats(0), Stats(1)]] * 2
-    child.join()
+    with ProcessPoolExecutor(1, mp_context=mp.get_context("spawn")) as pool:
+        assert pool.submit(launch, gather, world_size=2).result() == [[Stats(0), Stats(1)]] * 2
     print("all found")
 """
 

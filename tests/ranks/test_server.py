@@ -9,6 +9,7 @@ import sys
 import threading
 import time
 from pathlib import Path
+from unittest import mock
 
 import pytest
 import torch
@@ -22,10 +23,6 @@ from tests.ranks.nodes import started
 pytestmark = pytest.mark.slow
 
 
-def sleep():
-    time.sleep(30)
-
-
 def test_a_server_that_dies_during_a_launch_is_an_error_takes_its_ranks_along_and_is_replaced():
     lost = server.shared()
     ranks = []
@@ -36,7 +33,7 @@ def test_a_server_that_dies_during_a_launch_is_an_error_takes_its_ranks_along_an
 
     threading.Timer(0.5, kill).start()
     with pytest.raises(LaunchError, match=r"the fork server ended \(status -9\)"):
-        launch(sleep, world_size=2)
+        launch(time.sleep, 30, world_size=2)
     assert len(ranks) == 2 and leftovers.after(ranks, os.getpid()) == []
     assert launch(int, world_size=1) == [0] and server.shared().pid != lost.pid
 
@@ -50,15 +47,12 @@ def test_a_server_that_cannot_start_says_why(monkeypatch, tmp_path):
 
 
 def test_a_second_interrupt_ends_the_server_with_its_ranks(monkeypatch):
-    def interrupted(self):
-        raise KeyboardInterrupt
-
     first = server.shared()
     with monkeypatch.context() as patch:
-        patch.setattr(server.Server, "end_launch", interrupted)
+        patch.setattr(server.Server, "end_launch", mock.Mock(side_effect=KeyboardInterrupt))
         threading.Timer(0.3, os.kill, [os.getpid(), signal.SIGINT]).start()
         with pytest.raises(KeyboardInterrupt):
-            launch(sleep, world_size=2)
+            launch(time.sleep, 30, world_size=2)
     assert not first.serves(os.environ)
     assert leftovers.directories_of(os.getpid()) == []
     assert launch(int, world_size=1) == [0]
@@ -125,17 +119,13 @@ def test_no_fresh_rank_outlives_a_killed_parent():
 
 def test_a_folder_that_cannot_be_removed_does_not_end_the_server(tmp_path, monkeypatch):
     """As where somebody else has put a file of his own behind its link."""
-
-    def refuse(*_, **__):
-        raise PermissionError
-
-    (tmp_path / "launch").mkdir()
-    (tmp_path / "launch" / server.ON_DISK).symlink_to(tmp_path / "on-disk")
-    server._remove(tmp_path / "launch")
-    assert not (tmp_path / "launch").exists(), "though there was nothing on disk"
-    monkeypatch.setattr(os, "rmdir", refuse)
-    (tmp_path / "launch").mkdir()
-    server._remove(tmp_path / "launch")
+    (folder := tmp_path / "launch").mkdir()
+    (folder / server.ON_DISK).symlink_to(tmp_path / "on-disk")
+    server._remove(folder)
+    assert not folder.exists(), "though there was nothing on disk"
+    monkeypatch.setattr(os, "rmdir", mock.Mock(side_effect=PermissionError))
+    folder.mkdir()
+    server._remove(folder)
 
 
 def test_windows_is_told_what_to_do(monkeypatch):

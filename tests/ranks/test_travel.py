@@ -5,7 +5,6 @@ import os
 import pickle
 import time
 from concurrent.futures import ProcessPoolExecutor
-from functools import partial
 from types import CodeType
 
 import cloudpickle
@@ -60,15 +59,11 @@ def die():
     return lambda: "cannot be pickled by others"
 
 
-def in_a_worker(program, timeout):
-    return launch(program, world_size=2, timeout=timeout)
-
-
 @pytest.mark.slow
 def test_they_come_out_of_a_pool_of_processes():
     with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("fork")) as pool:
         with pytest.raises(LaunchError, match="rank 1 of 2 exited with status 3"):
-            pool.submit(in_a_worker, die, 60).result(timeout=60)
+            pool.submit(launch, die, world_size=2).result(timeout=60)
         with pytest.raises(LaunchError, match="2 of 2 ranks had not finished"):
-            pool.submit(in_a_worker, partial(time.sleep, 60), 0.5).result(timeout=60)
+            pool.submit(launch, time.sleep, 60, world_size=2, timeout=0.5).result(timeout=60)
         assert pool.submit(abs, -1).result(timeout=60) == 1, "the pool has not broken"

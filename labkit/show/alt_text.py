@@ -14,7 +14,6 @@ from pathlib import Path
 
 import jinja2
 from matplotlib.axes import Axes
-from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.text import Text
 from matplotlib.ticker import LogFormatter
@@ -116,8 +115,6 @@ def save(on: Axes | Figure, path: Path | str, *, dpi: float = 150) -> Path:
 
 def _png(figure: Figure, *, dpi: float) -> bytes:
     _as_plain_text(figure)
-    if figure.canvas is None or not hasattr(figure.canvas, "print_png"):
-        FigureCanvasAgg(figure)
     buffer = io.BytesIO()
     metadata = {"Description": text_of(figure), "Software": "labkit"}
     figure.savefig(buffer, format="png", dpi=dpi, metadata=metadata)

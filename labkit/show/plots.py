@@ -185,7 +185,6 @@ def bars(
     *,
     low: Sequence[float] | None = None,
     high: Sequence[float] | None = None,
-    label: str = "",
     crosses: Mapping[int, float] | None = None,
     series: int | Sequence[int] = 0,
     value_format: str | None = None,
@@ -194,13 +193,13 @@ def bars(
 
     Values are medians, `low` and `high` the 10th and 90th percentiles. Crosses mark a figure beside
     a bar, by the bar's number. `series` is the style of all bars, or one each. A figure is written
-    like `{:.2f} S`, with three digits if no format is given. The data table's heading is `label`.
+    like `{:.2f} S`, with three digits if no format is given.
     """
     middles = np.asarray(values, dtype=float)
     looks = [style(int(s)) for s in np.broadcast_to(series, len(middles))]
     place = np.arange(len(middles))
     colors = [look.color for look in looks]
-    drawn = ax.barh(place, middles, height=0.62, color=colors, label=label)
+    drawn = ax.barh(place, middles, height=0.62, color=colors)
     for bar, look in zip(drawn, looks, strict=True):
         bar.set(hatch=look.hatch, edgecolor="white", linewidth=0.0)
     ends = middles.copy()
@@ -228,7 +227,7 @@ def bars(
     ax.margins(x=0.14)
     ax.set_xlim(left=0)
     ax.set_ylim(len(values) - 0.5, -0.5)
-    _note_data(ax, label, labels, values, low, high)
+    _note_data(ax, "", labels, values, low, high)
     return ax
 
 
@@ -285,8 +284,7 @@ def matrix(
     """
     values = np.asarray(values, dtype=float)
     lowest, highest = shades_from or (np.nanmin(values), np.nanmax(values))
-    image = np.ma.masked_invalid(values)
-    ax.imshow(image, cmap=_SHADES, aspect="auto", vmin=lowest, vmax=highest)
+    ax.imshow(np.ma.masked_invalid(values), cmap=_SHADES, aspect="auto", vmin=lowest, vmax=highest)
     for (i, j), value in np.ndenumerate(values):
         if np.isfinite(value):
             dark = highest > lowest and (value - lowest) > 0.55 * (highest - lowest)

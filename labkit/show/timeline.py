@@ -65,7 +65,6 @@ def draw_lanes(
     looks: Mapping[str, Style] | None = None,
     table: Table | None = None,
     title: str = "",
-    y: str = "",
     until: float | None = None,
     ax: Axes | None = None,
 ) -> Axes:
@@ -79,7 +78,6 @@ def draw_lanes(
         looks: Kind -> style of its bars and arrows; the usual styles in turn if not given.
         table: The data that stand for the picture; all bars and arrows if not given.
         title: What the picture says.
-        y: What the lanes are: ``"Rank"``.
         until: End of the time axis in seconds, to put several pictures on one scale.
         ax: Where to draw; axes of its own if not given.
     """
@@ -89,7 +87,7 @@ def draw_lanes(
     patches = [Patch(fc=looks[k].color, hatch=looks[k].hatch, ec="white", label=k) for k in shown]
     size = (10, 1.1 + 0.62 * max(len(lanes), 2))
     above = 24 if len(patches) > 1 else 10  # the legend stands between title and picture
-    ax = new_axes(title, x="Time", xunit="ms", y=y, ax=ax, size=size, pad=above)
+    ax = new_axes(title, x="Time", xunit="ms", ax=ax, size=size, pad=above)
     ax.grid(visible=False, axis="y")
     ax.grid(visible=True, axis="x", alpha=0.4)
     low = 0.12 if any(bar.behind for bar in bars) else 0.0  # room for the thin ones

@@ -6,25 +6,23 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from course.comm.buckets import MB
-from course.lessons.coalesced_broadcast import experiment as problem
-from course.lessons.coalesced_broadcast import programs
+from course.lessons.coalesced_broadcast import experiment, programs
 from course.published import load
 from labkit.measure.records import Provenance, Record, Tier
 from labkit.measure.tables import Table
 from labkit.show import plots
-from labkit.show.plots import bars, describe, new_axes, stamp, stamp_published
 from labkit.show.timeline import Bar, draw_lanes
 
 
 def puzzle(ax: Axes | None = None) -> Axes:
     """Draw what the pull request's author measured."""
-    ax = new_axes("About 100 MB between two nodes", x="Time", xunit="ms", size=(8, 2.4), ax=ax)
-    published = load("coalesced_broadcast")
-    figures = {"the original logic": published["original"], "one broadcast": published["coalesced"]}
-    bars(ax, list(figures), [1e3 * figure.value for figure in figures.values()], series=[1, 0])
-    stamp_published(ax, *figures.values(), note="'a rough perf evaluation'")
-    describe(ax, "Tensor by tensor 43.6 ms, in one coalesced broadcast 26.8 ms.")
-    return ax
+    title = "About 100 MB between two nodes"
+    ax = plots.new_axes(title, x="Time", xunit="ms", size=(8, 2.4), ax=ax)
+    figures = [load("coalesced_broadcast")[name] for name in ("original", "coalesced")]
+    ms = [1e3 * figure.value for figure in figures]
+    plots.bars(ax, ["the original logic", "one broadcast"], ms, series=[1, 0])
+    plots.describe(ax, "Tensor by tensor 43.6 ms, in one coalesced broadcast 26.8 ms.")
+    return plots.stamp_published(ax, *figures, note="'a rough perf evaluation'")
 
 
 def side_by_side(records: Sequence[Record], ax: Axes | None = None) -> Axes:
@@ -57,8 +55,7 @@ def in_time(seen: Sequence[Mapping[str, Sequence[programs.Spans]]]) -> Figure:
         repeats = zip(*(rank[name] for rank in seen), strict=True)
         typical[name] = sorted(repeats, key=_end)[len(spans) // 2]
     until = max(_end(ranks) for ranks in typical.values())
-    size = (6.4, 1.9 * len(typical) + 0.6)
-    figure, axes = plots.new_figure(rows=len(typical), size=size)
+    figure, axes = plots.new_figure(len(typical), size=(6.4, 1.9 * len(typical) + 0.6))
     for ax, (name, ranks) in zip(axes, typical.items(), strict=True):
         bars, sums = [], []
         for lane, rank in enumerate(ranks):
@@ -73,7 +70,7 @@ def in_time(seen: Sequence[Mapping[str, Sequence[programs.Spans]]]) -> Figure:
         lanes = ["rank 0", "rank 1"]
         draw_lanes(lanes, bars, description=told, looks=LOOKS, title=name, until=until, ax=ax)
         note = f"the median of {len(seen[0][name])} broadcasts"
-        stamp(ax, Tier.MEASURED, Provenance.here(), note=note)
+        plots.stamp(ax, Tier.MEASURED, Provenance.here(), note=note)
     return figure
 
 
@@ -83,23 +80,22 @@ def _end(ranks: Sequence[programs.Spans]) -> float:
 
 def memory(records: Sequence[Record]) -> Axes:
     """Draw the buffers' memory beside the time of each way."""
-    y, title = "New buffers, at most", "What a broadcast takes"
-    ax, rows = new_axes(title, x="Time", xunit="ms", y=y, yunit="MB"), []
+    axes, rows = {"x": "Time", "xunit": "ms", "y": "New buffers, at most", "yunit": "MB"}, []
+    ax = plots.new_axes("What a broadcast takes", **axes)
     for record in records:
         place = 1e3 * record.summary.median, record.values["peak"] / MB
         ax.plot(*place, "o", color=plots.style(0).color)
         ax.annotate(record.case, place, (6, 5), textcoords="offset points", fontsize=9)
         rows.append([record.case, *(round(figure, 1) for figure in place)])
     ax.margins(x=0.25, y=0.15)
-    ax.set_xlim(left=0)
-    ax.set_ylim(bottom=-3)
-    stamp(ax, records[0].tier, records[0].provenance, note="counted from the tensors of one rank")
+    ax.set(xlim=(0, None), ylim=(-3, None))
     words = "; ".join(f"{case}: {ms} ms, {megabytes} MB" for case, ms, megabytes in rows)
-    describe(ax, f"{words}.", table=Table(["way", "ms", "MB"], rows))
-    return ax
+    plots.describe(ax, f"{words}.", table=Table(["way", "ms", "MB"], rows))
+    note = "counted from the tensors of one rank"
+    return plots.stamp(ax, records[0].tier, records[0].provenance, note=note)
 
 
 def draw(records: Sequence[Record]) -> Figure:
     """Draw the experiment's picture: the curve on loopback."""
-    apart = [r for r in records if "asks" not in r.params and r.params["rate"] != problem.LINK]
+    apart = [r for r in records if "asks" not in r.params and r.params["rate"] != experiment.LINK]
     return side_by_side([record for record in apart if record.case in programs.CURVE]).figure

@@ -46,72 +46,61 @@ def busbw_by_gpus(collectives: Sequence[str]) -> Axes:
     ax.axhline(card.value, color=plots.INK, linewidth=1.2)
     look = {"ha": "right", "textcoords": "offset points", "fontsize": 8.5, "color": plots.INK}
     ax.annotate("with one GPU per host: 49 GB/s", (8, card.value), (0, -13), **look)
-    plots.stamp_published(ax, card, _PUBLISHED["eight_cards"])
     plots.describe(ax, f"With 1, 2, 4 and 8 GPUs per host: {'; '.join(texts)}.")
-    return ax
+    return plots.stamp_published(ax, card, _PUBLISHED["eight_cards"])
 
 
 def by_cards(arms: Mapping[str, Record]) -> Axes:
     """Draw the bus bandwidth against the cards of a server, in cards: the ten hosts' and ours."""
     title = "Bus bandwidth, in units of what one card carries"
     ax = _over_gpus(title, x="Network cards in each server", unit="cards", top=7.4)
-    card = _PUBLISHED["one_card"]
-    theirs = [busbw / card.value for busbw in _at_largest("all_reduce")]
+    theirs = [busbw / _PUBLISHED["one_card"].value for busbw in _at_largest("all_reduce")]
     plots.line(ax, _GPUS, theirs, label="the ten hosts, a card for each GPU", series=0)
     texts = [f"the ten hosts {', '.join(f'{value:.1f}' for value in theirs)}"]
     ways: dict[str, dict[int, float]] = {}
     for record in arms.values():
-        reached = statistics.median(in_cards(record))
-        ways.setdefault(record.case, {})[record.params["cards"]] = reached
-    for series, (way, points) in enumerate(ways.items(), 1):
-        cards = sorted(points)
-        plots.line(ax, cards, [points[c] for c in cards], label=f"here: {way}", series=series)
-        texts.append(f"{way}: " + ", ".join(f"{points[c]:.2f} with {c}" for c in cards))
-    first, *_ = arms.values()
-    plots.stamp(ax, first.tier, first.provenance, note="ours", others=first.others)
+        way = ways.setdefault(record.case, {})
+        way[record.params["cards"]] = statistics.median(in_cards(record))
+    for series, (name, way) in enumerate(ways.items(), 1):
+        cards, reached = zip(*sorted(way.items()), strict=True)
+        plots.line(ax, cards, reached, label=f"here: {name}", series=series)
+        texts.append(f"{name}: " + ", ".join(f"{way[c]:.2f} with {c}" for c in cards))
     plots.describe(ax, f"Bus bandwidth in units of one card's: {'; '.join(texts)}.")
-    return ax
+    first, *_ = arms.values()
+    return plots.stamp(ax, first.tier, first.provenance, note="ours", others=first.others)
 
 
 def draw(records: Sequence[Record]) -> Figure:
     """Draw the whole run: the bus bandwidth of each way, by cards."""
-    arms = {f"{record.case}, {record.params['cards']} cards": record for record in records}
-    return by_cards(arms).get_figure(root=True)
+    return by_cards({f"{r.case}, {r.params['cards']} cards": r for r in records}).figure
 
 
 def pairs(
-    order: Sequence[int],
-    *,
-    collective: str,
-    gpus_per_host: int,
-    shades_from: tuple[float, float] | None = None,
+    order: Sequence[int], *, collective: str, gpus_per_host: int, shades_from: Sequence[float] = ()
 ) -> Axes:
     """Draw the seventeen hosts' pairs at 16 GiB as a matrix, with the hosts in this order.
 
     A cross is a test that failed. The shades start at 0 if not told otherwise.
     """
-    place = {host: at for at, host in enumerate(order)}
+    tests = [test for test in logs.seventeen_hosts() if test.collective == collective]
+    tests = [test for test in tests if test.gpus_per_host == gpus_per_host]
+    place, names = {host: at for at, host in enumerate(order)}, list(map(str, order))
     matrix = np.full((len(order), len(order)), np.nan)
     title = f"{collective}, GPUs per host: {gpus_per_host}. GB/s at 16 GiB"
     ax = plots.new_axes(title, x="Host", y="Host", size=(8, 6.6))
-    failed = 0
-    for test in logs.seventeen_hosts():
-        if (test.collective, test.gpus_per_host) == (collective, gpus_per_host):
-            for i, j in itertools.permutations(place[host] for host in test.pair):
-                if test.busbw:
-                    matrix[i, j] = test.busbw["16GiB"]
-                else:
-                    ax.text(j, i, "×", ha="center", va="center", color=plots.SOFT)
-            failed += not test.busbw
-    names = [str(host) for host in order]
-    shades = shades_from or (0.0, float(np.nanmax(matrix)))
-    plots.matrix(ax, matrix, rows=names, columns=names, value_format="{:.1f}", shades_from=shades)
-    plots.stamp_published(ax, _PUBLISHED["pairs"], note="× failed; blank: not tested")
+    for test in tests:
+        for i, j in itertools.permutations(place[host] for host in test.pair):
+            if test.busbw:
+                matrix[i, j] = test.busbw["16GiB"]
+            else:
+                ax.text(j, i, "×", ha="center", va="center", color=plots.SOFT)
     low, high = np.nanmin(matrix), np.nanmax(matrix)
-    half = (matrix < 0.5 * high).sum() // 2
+    shades = shades_from or (0.0, high)
+    plots.matrix(ax, matrix, rows=names, columns=names, value_format="{:.1f}", shades_from=shades)
+    half, failed = (matrix < 0.5 * high).sum() // 2, sum(not test.busbw for test in tests)
     told = f"{low:.1f} to {high:.1f}; {half} pairs below half of the best, {failed} failed"
     plots.describe(ax, f"{title}: {told}.")
-    return ax
+    return plots.stamp_published(ax, _PUBLISHED["pairs"], note="× failed; blank: not tested")
 
 
 def kinds(
@@ -123,29 +112,26 @@ def kinds(
     texts = []
     for at, (name, some) in enumerate(tests.items()):
         values = sorted(test.busbw["16GiB"] for test in some)
-        color = plots.style(at).color
         shown = [100 * (value / above - 1) for value in values] if above else values
+        color = plots.style(at).color
         ax.plot(shown, [at] * len(values), "o", color=color, alpha=0.35, markersize=9)
-        texts.append(f"{name}: {len(values)} tests")
-        if values:
-            texts[-1] += f", {values[0]:.2f} to {values[-1]:.2f} GB/s"
+        reach = f", {values[0]:.2f} to {values[-1]:.2f} GB/s" if values else ""
+        texts.append(f"{name}: {len(values)} tests{reach}")
     ax.set_yticks(range(len(tests)), [f"{name} ({len(some)})" for name, some in tests.items()])
     ax.set_ylim(-0.6, len(tests) - 0.4)
-    plots.stamp_published(ax, _PUBLISHED["pairs"])
     plots.describe(ax, f"{title}. {'; '.join(texts)}.")
-    return ax
+    return plots.stamp_published(ax, _PUBLISHED["pairs"])
 
 
 def errors(by_name: Mapping[str, tuple[Sequence[float], Sequence[float]]], *, title: str) -> Axes:
     """Draw predicted over measured times, a line for each name -> (sizes in bytes, ratios)."""
     ax = plots.new_axes(title, x="Size", xunit="bytes", xscale="log", y="Predicted / measured")
+    worst = []
     for series, (name, (sizes, ratios)) in enumerate(by_name.items()):
         plots.line(ax, sizes, ratios, label=name, series=series)
+        worst.append(f"{name} off by up to {max(abs(ratio - 1) for ratio in ratios):.0%}")
     ax.axhline(1.0, color=plots.INK, linewidth=1.0)
     ax.axhspan(0.9, 1.1, color=plots.FAINT, zorder=0)
     ax.set_ylim(0, 2)
-    plots.stamp(ax, "MODELLED", note=f"measured: {_PUBLISHED['one_card'].source}")
-    worst = {name: max(abs(ratio - 1) for ratio in ratios) for name, (_, ratios) in by_name.items()}
-    errors = "; ".join(f"{name} off by up to {value:.0%}" for name, value in worst.items())
-    plots.describe(ax, f"{title}: {errors}. The band is 10 %.")
-    return ax
+    plots.describe(ax, f"{title}: {'; '.join(worst)}. The band is 10 %.")
+    return plots.stamp(ax, "MODELLED", note=f"measured: {_PUBLISHED['one_card'].source}")

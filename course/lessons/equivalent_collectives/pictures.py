@@ -1,5 +1,6 @@
 """Lesson 6's pictures: the puzzle, ways to sum, bytes, and the table on trial."""
 
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -24,30 +25,27 @@ WHY_480 = (
 def puzzle() -> Axes:
     """Draw the published table: the time of each way to sum, steps one after another."""
     ax = plots.new_axes("16 GPUs, the same sum, three ways", x="Time", xunit="ms", size=(9, 4.4))
-    look = {"edgecolor": "white", "linewidth": 0, "height": 0.8}
-    labels: list[tuple[float, str]] = []
     calls = {"first call": plots.style(0), "second call": plots.style(1)}
-    for column, (algorithm, nbytes) in enumerate(model.COLUMNS):
-        for row, way in enumerate(model.ROWS):
-            place, start = column * 3.6 + row, 0.0
-            asked = (way, algorithm, nbytes)
-            mine = [s for s in model.steps() if (s.way, s.algorithm, s.nbytes) == asked]
-            for step, (call, style) in zip(mine, calls.items(), strict=False):
-                label = call if (column, row) == (0, 1) else None
-                paint = {"color": style.color, "hatch": style.hatch, "label": label}
-                ax.barh(place, step.seconds * 1e3, left=start, **look, **paint)
-                start += step.seconds * 1e3
-            ax.text(start + 2, place, f"{start:.3g}", va="center", fontsize=9, color=plots.INK)
-            labels.append((place, f"{way}  ({nbytes / 1e9:.0f} GB, {algorithm})"))
-    ax.set_yticks(*zip(*labels, strict=True))
+    ends, labels = defaultdict(float), {}
+    for step in model.steps():
+        column = model.COLUMNS.index((step.algorithm, step.nbytes))
+        place = column * 3.6 + model.ROWS.index(step.way)
+        call = "second call" if ends[place] else "first call"
+        look = {"color": calls[call].color, "hatch": calls[call].hatch, "edgecolor": "white"}
+        look |= {"linewidth": 0, "height": 0.8, "label": call if place == 1 else None}
+        ax.barh(place, step.seconds * 1e3, left=ends[place], **look)
+        ends[place] += step.seconds * 1e3
+        labels[place] = f"{step.way}  ({step.nbytes / 1e9:.0f} GB, {step.algorithm})"
+    for place, ms in ends.items():
+        ax.text(ms + 2, place, f"{ms:.3g}", va="center", fontsize=9, color=plots.INK)
+    ax.set_yticks([*labels], labels.values())
     ax.invert_yaxis()
     ax.legend(loc="upper right")
     ax.set_xlim(0, 235)
     ax.grid(visible=False, axis="y")
-    plots.stamp_published(ax, *(FIGURES[way] for way in model.ROWS))
     rows = [f"{way}: {', '.join(map(str, FIGURES[way].value))} ms" for way in model.ROWS]
     plots.describe(ax, f"A published table of times on 16 GPUs, by columns. {'; '.join(rows)}.")
-    return ax
+    return plots.stamp_published(ax, *(FIGURES[way] for way in model.ROWS))
 
 
 def times(records: Mapping[str, Record], *, title: str) -> Axes:
@@ -61,7 +59,7 @@ def draw(records: Sequence[Record]) -> Figure:
     """Draw a whole run."""
     mine = [r for r in records if not r.case.startswith("world ")]  # those are for the board
     largest = {r.case: r for r in mine if r.nbytes == max(one.nbytes for one in mine)}
-    return times(largest, title="Equal results, unequal bytes").get_figure(root=True)
+    return times(largest, title="Equal results, unequal bytes").figure
 
 
 def sent(by_way: Mapping[str, np.ndarray], *, title: str) -> Axes:
@@ -90,19 +88,18 @@ def on_trial(first: float, last: float) -> Axes:
     title = f"{above} of 20 above the fastest link; in a column they differ up to {worst:.3g} times"
     ax = plots.new_axes(title, x="busbw", xunit="GB/s", xscale="log", size=(9, 3.8))
     for series, way in enumerate(model.ROWS):
-        look = plots.style(series)
         mine = {step: rate for step, rate in rates.items() if step.way == way}
         columns = np.array([model.COLUMNS.index((s.algorithm, s.nbytes)) for s in mine])
-        paint = {"color": look.color, "markersize": 8, "markeredgecolor": "white", "label": way}
-        ax.plot(list(mine.values()), columns + 0.2 * (series - 1), look.marker, **paint)
+        style = plots.style(series)
+        look = {"color": style.color, "markersize": 8, "markeredgecolor": "white", "label": way}
+        ax.plot(list(mine.values()), columns + 0.2 * (series - 1), style.marker, **look)
     ax.axvline(_LIMIT.value, color=plots.INK, linewidth=1.6)
     ax.set_xlim(0.5, 20000)
     ax.set_yticks(range(4), [f"{a}, {nbytes / 1e9:.0f} GB" for a, nbytes in model.COLUMNS])
     ax.set_ylim(3.6, -0.6)
     ax.legend(frameon=False, fontsize=9, loc="lower right")
     note = f"divided by a hypothesis: first rows {first:.3g} S, last row {last:.3g} S"
-    plots.stamp_published(ax, *(FIGURES[way] for way in model.ROWS), _LIMIT, note=note)
     moved = f"If the first rows moved {first:.3g} S and the last {last:.3g} S: {above} of 20 are "
     found = f"above {_LIMIT.value:g} GB/s, and a column differs up to {worst:.3g} times."
     plots.describe(ax, moved + found)
-    return ax
+    return plots.stamp_published(ax, *(FIGURES[way] for way in model.ROWS), _LIMIT, note=note)

@@ -29,8 +29,7 @@ def theirs_and_ours(records: Sequence[Record], *, divided: bool = False) -> Axes
     ax = plots.new_axes("The posted script", x="Pairs of ranks", y=name, yunit="µs")
     lines = {ASKER: per_call()}
     for record in records:
-        line = lines.setdefault(record.case, {})
-        line[record.params["pairs"]] = 1e6 * record.summary.median
+        lines.setdefault(record.case, {})[record.params["pairs"]] = 1e6 * record.summary.median
     said = [f"{label}: {line[1]:.0f} to {line[max(line)]:.0f} µs" for label, line in lines.items()]
     plots.describe(ax, f"{name}, undivided from the fewest to the most pairs. {'; '.join(said)}.")
     if divided:
@@ -53,9 +52,7 @@ def like_ours(records: Sequence[Record]) -> Axes:
     return ax
 
 
-def _beside_the_asker(
-    ax: Axes, lines: Mapping[str, Mapping[int, float]], records: Sequence[Record]
-) -> Axes:
+def _beside_the_asker(ax: Axes, lines: Mapping[str, dict], records: Sequence[Record]) -> Axes:
     """Draw lines, pairs -> figure, the asker's and ours."""
     tier = records[0].tier
     for series, (label, line) in enumerate(lines.items()):
@@ -84,8 +81,8 @@ def arms(records: Sequence[Record], bet: str) -> Axes:
         _stamped(ax, records, records[0].tier)
         scale = max(middle) / 100
     else:
-        options = {"x": "Time per call", "unit": "µs", "value_format": "{:.0f}"}
-        ax = plots.ladder(records, title=title, **options)
+        how = {"x": "Time per call", "unit": "µs", "value_format": "{:.0f}"}
+        ax = plots.ladder(records, title=title, **how)
         with contextlib.suppress(LookupError):  # of an arm that the verdict will name
             scale = 1e6 * evidence.reference(records) / (100 if part == "B" else 1)
     if scale:

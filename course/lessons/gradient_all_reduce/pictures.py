@@ -1,7 +1,7 @@
 """Pictures of lesson 2: the thread's figures, timers by call, who waits, the rungs."""
 
 from collections.abc import Mapping, Sequence
-from statistics import median
+from statistics import median, median_high
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -22,8 +22,7 @@ from labkit.show.timeline import Bar, draw_lanes
 
 def theirs_and_ours(records: Sequence[Record]) -> Figure:
     """Draw the classifier's all_reduces beside a benchmark's: the thread's, and ours."""
-    published = load("gradient_all_reduce")
-    figures = [published[name] for name in ("in_training", "benchmark")]
+    figures = [load("gradient_all_reduce")[name] for name in ("in_training", "benchmark")]
     both, (theirs, ours) = plots.new_figure(2, 1, size=(8, 4.6))
     here = [1e3 * by_case(records)[case].summary.median for case in ("loop", "benchmark")]
     there = [figure.value for figure in figures]
@@ -44,16 +43,11 @@ def factor(pair: Sequence[float]) -> str:
 
 def by_call(runs: Mapping[str, Sequence[Timer]], record: Record, ax: Axes | None = None) -> Axes:
     """Draw rank 0's stopwatch around each call, the runs side by side; waiting is hatched."""
-    ax = plots.new_axes(
-        "Rank 0's stopwatch, call by call",
-        x="Call, in the order of the loop",
-        y="Time in the call",
-        yunit="ms",
-        ax=ax,
-        size=(10, 4),
-    )
-    shown: list[dict[str, tuple[float, float]]] = []
-    apart = 0.84 / len(runs)
+    axes = {"x": "Call, in the order of the loop", "y": "Time in the call", "yunit": "ms"}
+    ax = plots.new_axes("Rank 0's stopwatch, call by call", **axes, ax=ax, size=(10, 4))
+    apart, waits, six = 0.84 / len(runs), [], []
+    # Arms whose loop runs backwards have the classifier's calls first, so there may be two fields.
+    fields: dict[tuple[int, int], list[str]] = {}
     for series, (label, timers) in enumerate(runs.items()):
         at = np.arange(len(timers)) + apart * (series - (len(runs) - 1) / 2)
         wait, move = 1e3 * np.array([(t.wait, t.move) for t in timers]).T
@@ -62,61 +56,50 @@ def by_call(runs: Mapping[str, Sequence[Timer]], record: Record, ax: Axes | None
         ax.bar(at, move, label=f"{label}: moving", **look)
         look |= {"color": "white", "hatch": "//////"}
         ax.bar(at, wait, bottom=move, label=f"{label}: waiting", **look)
-        shown.append({t.name: (round(1e3 * t.wait, 1), round(1e3 * t.move, 1)) for t in timers})
-    # Arms whose loop runs backwards have the classifier's calls first, so there may be two fields.
-    fields: dict[tuple[int, int], list[str]] = {}
-    for label, timers in runs.items():
         places = [place for place, t in enumerate(timers) if t.name.startswith(PART)]
         fields.setdefault((places[0], places[-1]), []).append(label)
+        waits.append(f"{label}: {1e3 * timers[0].wait:.0f} ms")
+        six.append(f"{label}: {1e3 * sum(timers[place].seconds for place in places):.0f} ms")
     for (first, last), labels in fields.items():
         whose = ":\n" + ",\n".join(labels) if len(fields) > 1 else ""
         look = {"transform": ax.get_xaxis_transform(), "ha": "center", "va": "top", "fontsize": 9}
         ax.axvspan(first - 0.5, last + 0.5, color=plots.SOFT, alpha=0.12, linewidth=0)
         ax.text((first + last) / 2, 0.97, f"the classifier's calls{whose}", **look)
-    names = list(shown[0])
-    ax.set_xticks(range(len(names)))
+    ax.set_xticks(range(len(timers)))
     ax.set_ylim(top=1.35 * ax.get_ylim()[1])  # room for the words in the shaded field
     ax.legend(fontsize=9, frameon=False, loc="upper left", bbox_to_anchor=(1, 1))
-    _stamp(ax, record)
     heads = ["tensor", *(f"{label}, {part} ms" for label in runs for part in ("waiting", "moving"))]
-    waits = "; ".join(f"{label}: {1e3 * calls[0].wait:.0f} ms" for label, calls in runs.items())
-    sums = [sum(t.seconds for t in calls if t.name.startswith(PART)) for calls in runs.values()]
-    six = "; ".join(f"{label}: {1e3 * x:.0f} ms" for label, x in zip(runs, sums, strict=True))
-    rows = [[name, *(x for calls in shown for x in calls[name])] for name in names]
-    said = f"Waiting in the first call: {waits}. The classifier's six calls together: {six}."
+    by_name = [{name: both for name, *both in timers} for timers in runs.values()]
+    ms = {name: [1e3 * x for calls in by_name for x in calls[name]] for name in by_name[0]}
+    rows = [[name, *(round(x, 1) for x in row)] for name, row in ms.items()]
+    said = f"Waiting in the first call: {'; '.join(waits)}. "
+    said += f"The classifier's six calls together: {'; '.join(six)}."
     plots.describe(ax, said, table=Table(heads, rows))
-    return ax
+    return _stamp(ax, record)
 
 
 def timers(record: Record) -> Axes:
     """Draw every rank's stopwatch around every call as a heat map."""
     ranks = problem.timeline(record).ranks
     values = [[1e3 * t.seconds for t in problem.timers(record, rank=rank)] for rank in ranks]
-    calls = list(map(str, range(len(values[0]))))
+    rows, calls = [f"rank {rank}" for rank in ranks], list(map(str, range(len(values[0]))))
     ax = plots.new_axes("What each rank's stopwatch shows, in ms", x="Call", size=(11, 2.8))
-    plots.matrix(
-        ax, values, rows=[f"rank {r}" for r in ranks], columns=calls, value_format="{:.0f}"
-    )
-    _stamp(ax, record)
+    plots.matrix(ax, values, rows=rows, columns=calls, value_format="{:.0f}")
     plots.describe(ax, "Milliseconds in each call, by rank: medians over the steps.")
-    return ax
+    return _stamp(ax, record)
 
 
 def rungs(record: Record) -> Figure:
     """Draw the moving that each rung leaves exposed, and what leaves when on the last two rungs."""
     exposed = problem.exposed(record)
-    shares = [
-        100 * median(here / there for here, there in zip(seconds, exposed[AFTER], strict=True))
-        for seconds in exposed.values()
-    ]
+    shares = [100 * np.median(np.divide(times, exposed[AFTER])) for times in exposed.values()]
     figure, (ax, *panels) = plots.new_figure(3, 1, size=(6.6, 8.6))
     plots.new_axes("Moving that nothing hides", x="Of rung 3b in the same round", xunit="%", ax=ax)
     labels = [f"{rung}\n({1e3 * median(seconds):.0f} ms)" for rung, seconds in exposed.items()]
     plots.bars(ax, labels, shares, value_format="{:.0f}")
     ax.set_ylim(len(labels) - 0.4, -1.1)  # room for the learner's mark
     _stamp(ax, record)
-    said = "; ".join(label.replace("\n", " ") for label in labels)
-    plots.describe(ax, f"Moving that nothing hides, per step: {said}.")
+    plots.describe(ax, f"Moving that nothing hides, per step: {'; '.join(labels)}.")
     for rung, panel in zip((AFTER, DURING), panels, strict=True):
         _leaving(record, rung, exposed[rung], panel)
     right = max(panel.get_xlim()[1] for panel in panels)
@@ -140,8 +123,8 @@ def _leaving(record: Record, rung: str, seconds: Sequence[float], ax: Axes) -> N
     One step of the rank whose backward ends last: of the rounds the one whose exposed moving is
     the median.
     """
-    order, middle = problem.programs.RUNGS, seconds.index(sorted(seconds)[len(seconds) // 2])
-    number = (middle + 1) * len(order) + order.index(rung)
+    order = problem.programs.RUNGS
+    number = (seconds.index(median_high(seconds)) + 1) * len(order) + order.index(rung)
     step = problem.timeline(record).split().steps(number, number)
     rank = problem.last_backward(step).rank
     spans = step.of(rank)
@@ -162,16 +145,10 @@ def _leaving(record: Record, rung: str, seconds: Sequence[float], ax: Axes) -> N
         rows.append([name, *(round(1e3 * (x - begin)) for x in (leaves, ends))])
     when = "; ".join(f"{name} leaves after {a} ms, arrives after {b}" for name, a, b in rows)
     left = max(0.0, max(span.end for span in sent if span.name in names) - over)
-    draw_lanes(
-        ["backward", *names],
-        drawn,
-        description=f"{rung}, rank {rank}: backward ends after {1e3 * (over - begin):.0f} ms; "
-        f"{when}. After backward {1e3 * left:.0f} ms are left.",
-        looks=LOOKS,
-        ax=ax,
-        title=f"Rung {rung}",
-        table=Table(["", "leaves, ms", "has arrived, ms"], rows),
-    )
+    told = f"{rung}, rank {rank}: backward ends after {1e3 * (over - begin):.0f} ms; {when}. "
+    told += f"After backward {1e3 * left:.0f} ms are left."
+    how = {"looks": LOOKS, "table": Table(["", "leaves, ms", "has arrived, ms"], rows), "ax": ax}
+    draw_lanes(["backward", *names], drawn, title=f"Rung {rung}", description=told, **how)
     ax.axvline(1e3 * (over - begin), color=plots.INK, linestyle="--", linewidth=1)
     _stamp(ax, record)
 
@@ -184,5 +161,5 @@ def draw(records: Sequence[Record]) -> Figure:
     return figure
 
 
-def _stamp(ax: Axes, record: Record, note: str = "4 hosts") -> None:
-    plots.stamp(ax, record.tier, record.provenance, note=note, others=record.others)
+def _stamp(ax: Axes, record: Record, note: str = "4 hosts") -> Axes:
+    return plots.stamp(ax, record.tier, record.provenance, note=note, others=record.others)

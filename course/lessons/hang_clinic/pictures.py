@@ -24,25 +24,23 @@ def who_waits(report: CaseReport) -> Axes:
     calls = {wait.rank: wait.call for wait in waits}
     for wait in waits:
         for other in wait.for_ranks:
-            in_loop = (wait.rank, other) in steps
-            look = {"color": CIRCLE if in_loop else WAITS, "linewidth": 3 if in_loop else 1.5}
+            color, width = (CIRCLE, 3) if (wait.rank, other) in steps else (WAITS, 1.5)
+            look = {"color": color, "linewidth": width, "connectionstyle": "arc3,rad=0.18"}
             look |= {"arrowstyle": "-|>", "shrinkA": 20, "shrinkB": 20}
-            look |= {"connectionstyle": "arc3,rad=0.18"}
             ax.annotate("", at[other], at[wait.rank], arrowprops=look)
     for rank, (x, y) in enumerate(at):
-        running = rank in report.running
-        box = {"boxstyle": "circle" if running else "square", "facecolor": "white",
-               "edgecolor": WAITS if running else ENDED, "linewidth": 2}  # fmt: skip
+        shape, edge, said = "square", ENDED, "has finished"
+        if rank in report.running:
+            shape, edge, said = "circle", WAITS, calls.get(rank, "still computes")
+        box = {"boxstyle": shape, "facecolor": "white", "edgecolor": edge, "linewidth": 2}
         ax.text(x, y, f"{rank}", ha="center", va="center", fontsize=14, bbox=box, zorder=3)
-        said = calls.get(rank, "still computes" if running else "has finished")
         side, away = ("bottom", 0.24) if y > 0 else ("top", -0.24)
         ax.text(x, y + away, said, ha="center", va=side, fontsize=10)
     ax.set(xlim=(-1.75, 1.75), ylim=(-1.55, 1.6))
     ax.set_axis_off()
     ax.set_title(f"{report.name}: who waits for whom", loc="left", fontweight="bold")
     describe(ax, in_words(report))
-    stamp(ax, "MEASURED")
-    return ax
+    return stamp(ax, "MEASURED")
 
 
 def in_words(report: CaseReport) -> str:

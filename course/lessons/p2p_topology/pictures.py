@@ -23,10 +23,8 @@ Pair = tuple[int, int]
 def graph(topology: Topology, paths: Sequence[Path]) -> Axes:
     """Draw the GPUs on a circle, their NVLinks pale, wide ones thick, and paths as arrows."""
     ax = plots.new_axes("Every path at once", size=(6.0, 6.4))
-    ax.set_aspect("equal")
-    ax.set(xlim=(-1.65, 1.65), ylim=(-1.4, 1.4), xticks=[], yticks=[])
-    ax.grid(visible=False)
-    ax.spines[:].set_visible(False)
+    ax.set(xlim=(-1.65, 1.65), ylim=(-1.4, 1.4), aspect="equal")
+    ax.set_axis_off()
     angles = [math.pi / 2 - 2 * math.pi * gpu / topology.gpus for gpu in range(topology.gpus)]
     places = [(math.cos(angle), math.sin(angle)) for angle in angles]
     for pair in itertools.combinations(range(topology.gpus), 2):
@@ -41,8 +39,7 @@ def graph(topology: Topology, paths: Sequence[Path]) -> Axes:
             ax.annotate("", places[dst], places[src], arrowprops=line, zorder=4)
         ax.plot([], [], label=str(way), **look)
     for gpu, (x, y) in enumerate(places):
-        look = {"markersize": 25, "markeredgecolor": plots.INK, "zorder": 5}
-        ax.plot(x, y, "o", color="#fff3c4", **look)
+        ax.plot(x, y, "o", color="#fff3c4", markersize=25, markeredgecolor=plots.INK, zorder=5)
         ax.text(x, y, str(gpu), ha="center", va="center", fontsize=11, color=plots.INK, zorder=6)
     ax.legend(loc="upper center", bbox_to_anchor=(0.5, 0.0), frameon=False, handlelength=3.2)
     rows = [[" -> ".join(map(str, way.gpus)), way.rate / 1e9] for way in paths]

@@ -17,41 +17,33 @@ def clocks(samples: Mapping[str, Sequence[float]]) -> Axes:
     """Draw each colleague's samples, in seconds, and their median, on an axis of powers of ten."""
     title = "Five clocks, one all_reduce of 4 MiB"
     ax = plots.new_axes(title, x="Time", xunit="ms", xscale="log", size=(9, 2.8))
-    look = plots.style(0)
-    medians = [1e3 * summarize(seconds).median for seconds in samples.values()]
-    for place, (seconds, median) in enumerate(zip(samples.values(), medians, strict=True)):
-        times = [1e3 * value for value in seconds]
-        ax.plot(times, [place] * len(times), "|", color=look.color, markersize=11, alpha=0.45)
-        ax.plot(median, place, "o", color=look.color, markersize=9)
-        text = f"{median:.3g}"
-        ax.annotate(text, (median, place), (0, 8), textcoords="offset points", ha="center")
+    color, shown = plots.style(0).color, []
+    for place, (name, seconds) in enumerate(samples.items()):
+        times, median = [1e3 * value for value in seconds], 1e3 * summarize(seconds).median
+        ax.plot(times, [place] * len(times), "|", color=color, markersize=11, alpha=0.45)
+        ax.plot(median, place, "o", color=color, markersize=9)
+        above = {"xytext": (0, 8), "textcoords": "offset points", "ha": "center"}
+        ax.annotate(f"{median:.3g}", (median, place), **above)
+        shown.append(f"{name} {median:.3g} ms, {min(times):.3g} to {max(times):.3g}")
     what = CLOCKS | {"Dan": "the whole launch"}
-    ax.set_yticks(range(len(medians)), [f"{name}: {what[name]}" for name in samples])
-    ax.set_ylim(len(medians) - 0.5, -0.7)
+    ax.set_yticks(range(len(samples)), [f"{name}: {what[name]}" for name in samples])
+    ax.set_ylim(len(samples) - 0.5, -0.7)
     ax.margins(x=0.12)
     ax.grid(visible=True, axis="x", color=plots.FAINT)
-    plots.stamp(ax, Tier.MEASURED, Provenance.here(), note="a stroke a sample, a dot their median")
-    shown = "; ".join(
-        f"{name} {median:.3g} ms, {1e3 * min(samples[name]):.3g} to {1e3 * max(samples[name]):.3g}"
-        for name, median in zip(samples, medians, strict=True)
-    )
-    plots.describe(ax, f"Times of the same call, median and range: {shown}.")
-    return ax
+    plots.describe(ax, f"Times of the same call, median and range: {'; '.join(shown)}.")
+    note = "a stroke a sample, a dot their median"
+    return plots.stamp(ax, Tier.MEASURED, Provenance.here(), note=note)
 
 
 CLOCKS = {"Ada": "first call", "Ben": "only started", "Cleo": "with a late rank", "Eve": "aligned"}
 """Whose clock -> the stretch of rank 0, in `programs.five_clocks`, that it times."""
 
 
-def stations(
-    ranks: Sequence[Mapping[str, tuple[float, float]]], began: float, ended: float
-) -> Axes:
+def stations(ranks: Sequence[Mapping[str, tuple]], began: float, ended: float) -> Axes:
     """Draw two ranks on one time axis, and above them from where to where each clock runs.
 
-    Args:
-        ranks: What `programs.five_clocks` returned on each of two ranks.
-        began: ``time.perf_counter()`` before the launch: Dan's start.
-        ended: The same after it.
+    `ranks` holds what `programs.five_clocks` returned on each of two ranks; `began` and `ended` are
+    ``time.perf_counter()`` before and after the launch: Dan's start and stop.
     """
     bars = [
         Bar(lane, "late" if name == "late" else "all_reduce", begin - began, end - began)
@@ -69,16 +61,14 @@ def stations(
     }  # fmt: skip
     times = {name: 1e3 * (end - begin) for name, (begin, end) in clocks.items()}
     said = ", ".join(f"{name}'s {value:.3g} ms" for name, value in times.items())
-    ax = draw_lanes(
-        [*(f"{name}'s clock" for name in clocks), "rank 0", "rank 1"],
-        bars,
-        looks=looks,
-        title="One launch, five clocks",
-        description="Two ranks on one time axis, and how long each clock runs: "
-        f"{said}. Dan's covers all; Ada's the ranks' first call; Ben's only the start of a call; "
-        "Cleo's also the wait for rank 1, which is late; Eve's a call that both begin together.",
-        ax=plots.new_axes(size=(6, 3.6)),
+    told = (
+        f"Two ranks on one time axis, and how long each clock runs: {said}. Dan's covers all; "
+        "Ada's the ranks' first call; Ben's only the start of a call; Cleo's also the wait for "
+        "rank 1, which is late; Eve's a call that both begin together."
     )
+    lanes, ax = [f"{name}'s clock" for name in clocks], plots.new_axes(size=(6, 3.6))
+    how = {"looks": looks, "title": "One launch, five clocks", "description": told, "ax": ax}
+    draw_lanes([*lanes, "rank 0", "rank 1"], bars, **how)
     beside = {"xytext": (4, 0), "ha": "left", "color": plots.INK}
     inside = {"xytext": (-4, 0), "ha": "right", "color": "white", "fontweight": "bold"}
     for lane, (name, (_, end)) in enumerate(clocks.items()):
@@ -87,8 +77,7 @@ def stations(
         look = inside if name == "Dan" else beside
         shown = f"{times[name]:.3g} ms"
         ax.annotate(shown, stop, textcoords="offset points", va="center", fontsize=9, **look)
-    plots.stamp(ax, Tier.MEASURED, Provenance.here())
-    return ax
+    return plots.stamp(ax, Tier.MEASURED, Provenance.here())
 
 
 def ping_pong(messages: Sequence[Record], link: AlphaBeta | None = None) -> Axes:
@@ -112,9 +101,8 @@ def ping_pong(messages: Sequence[Record], link: AlphaBeta | None = None) -> Axes
         ax.annotate(f"α/β = {bend}", corner, color=plots.SOFT, fontsize=9, **beside)
         bends = f"bends at {bend}" if half >= 1 else "does not bend: these times fit no fixed cost"
         text += f" The line α + β S {bends}."
-    plots.stamp(ax, messages[0].tier, messages[0].provenance, others=messages[0].others)
     plots.describe(ax, text)
-    return ax
+    return plots.stamp(ax, messages[0].tier, messages[0].provenance, others=messages[0].others)
 
 
 def draw(records: Sequence[Record]) -> Figure:

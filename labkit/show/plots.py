@@ -198,10 +198,9 @@ def bars(
     middles = np.asarray(values, dtype=float)
     looks = [style(int(s)) for s in np.broadcast_to(series, len(middles))]
     place = np.arange(len(middles))
-    colors = [look.color for look in looks]
-    drawn = ax.barh(place, middles, height=0.62, color=colors)
-    for bar, look in zip(drawn, looks, strict=True):
-        bar.set(hatch=look.hatch, edgecolor="white", linewidth=0.0)
+    colors, hatches = [look.color for look in looks], [look.hatch for look in looks]
+    edge: dict[str, Any] = {"edgecolor": "white", "linewidth": 0.0}
+    ax.barh(place, middles, height=0.62, color=colors, hatch=hatches, **edge)
     ends = middles.copy()
     if low is not None and high is not None:
         spread = np.clip([middles - np.asarray(low), np.asarray(high) - middles], 0, None)

@@ -10,7 +10,6 @@ from matplotlib.figure import Figure
 from course.lessons.gradient_all_reduce import experiment as problem
 from course.lessons.gradient_all_reduce.evidence import PART
 from course.lessons.gradient_all_reduce.experiment import Timer
-from course.lessons.gradient_all_reduce.programs import LATE
 from course.published import load
 from course.runs import by_case
 from labkit.measure.records import Record
@@ -157,7 +156,7 @@ def draw(records: Sequence[Record]) -> Figure:
     """Draw the experiment's picture: what a late rank does to each call."""
     late = by_case(records)["late"]
     figure, (panel,) = plots.new_figure(title=problem.TITLE)
-    by_call(problem.arms_of(late, LATE), late, ax=panel)
+    by_call(problem.arms_of(late, problem.programs.LATE), late, ax=panel)
     return figure
 
 

@@ -108,12 +108,8 @@ def rungs(record: Record) -> Figure:
 
 
 AFTER, DURING = problem.programs.RUNGS[3:]
-LOOKS = {
-    "backward": plots.style(5),
-    "waits for others": plots.Style("#888888", "o", "-", "////"),
-    "hidden": plots.style(0),
-    "exposed": plots.style(1),
-}
+LOOKS = {"backward": plots.style(5), "waits for others": plots.Style("#888888", "o", "-", "////")}
+LOOKS |= {"hidden": plots.style(0), "exposed": plots.style(1)}
 
 
 def _leaving(record: Record, rung: str, seconds: Sequence[float], ax: Axes) -> None:

@@ -55,10 +55,8 @@ def stations(ranks: Sequence[Mapping[str, tuple]], began: float, ended: float) -
     clocks = {name: (begin - began, end - began) for name, (begin, end) in runs.items()}
     waits = Bar(1 + len(CLOCKS), "waits for rank 1", clocks["Cleo"][0], ranks[1]["late"][1] - began)
     bars += [waits, *(Bar(i, "a clock runs", *run) for i, run in enumerate(clocks.values()))]
-    looks = {
-        "a clock runs": plots.style(0), "all_reduce": plots.style(2),
-        "waits for rank 1": plots.style(1), "late": plots.style(3),
-    }  # fmt: skip
+    series = {"a clock runs": 0, "all_reduce": 2, "waits for rank 1": 1, "late": 3}
+    looks = {what: plots.style(number) for what, number in series.items()}
     times = {name: 1e3 * (end - begin) for name, (begin, end) in clocks.items()}
     said = ", ".join(f"{name}'s {value:.3g} ms" for name, value in times.items())
     told = (

@@ -26,7 +26,6 @@ from pathlib import Path
 from typing import Any
 
 from course import runs
-from course.comm.collectives import carrier
 from labkit.fabric.errors import FabricUnavailable
 from labkit.fabric.fabric import Fabric
 from labkit.measure import records
@@ -106,8 +105,8 @@ class Place:
         **fields: Any,
     ) -> Record:
         """Return a record of what was measured at this place; the fields are those of `Record`."""
-        backend = carrier(self.world_size) if torchrun.is_here() else self.backend
-        origin = self.tier, Provenance.here(backend)
+        backend = torchrun.default_backend() if torchrun.is_here() else self.backend
+        origin = self.tier, Provenance.here("nccl" if "nccl" in backend else "gloo")
         hosts = len(torchrun.nodes()) if torchrun.is_here() else self.hosts
         settings = {"hosts": hosts, "rate": self.link} | (params or {})
         return Record(experiment, case, settings, samples, *origin, **fields)

@@ -1,16 +1,18 @@
-"""What the lessons' programs on ranks share: data whose sum is known, devices, a ping-pong.
+"""What the lessons' programs on ranks share: data whose sum is known, marks in time, a ping-pong.
 
 The data are whole numbers that differ by rank and by place, so that a float sum is exact and a
 wrong chunk, a rank counted twice or a result in the wrong place cannot go unnoticed. The expected
 sum is computed without communication.
 """
 
+import time
+from typing import Any
+
 import torch
 import torch.distributed as dist
 
 from labkit.measure import timing
 from labkit.ranks.devices import device
-from labkit.ranks.launcher import default_backend
 
 # torch 2.13 renamed these two and warns of the old names; labkit and the lessons call these.
 all_gather_single = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
@@ -28,9 +30,27 @@ def total(n: int, numel: int) -> torch.Tensor:
     return torch.stack([pattern(rank, numel) for rank in range(n)]).sum(0)
 
 
-def carrier(world_size: int) -> str:
-    """Return ``"nccl"`` or ``"gloo"``: what carries tensors on `labkit.device()` in a launch."""
-    return "nccl" if "nccl" in default_backend(world_size) else "gloo"
+class CpuEvent:
+    """A mark in time where there is no CUDA event: Python's clock, when it is recorded."""
+
+    def record(self) -> None:
+        """Note the time."""
+        self.seconds = time.perf_counter()
+
+    def elapsed_time(self, later: "CpuEvent") -> float:
+        """Return the ms from this mark to a later one."""
+        return 1e3 * (later.seconds - self.seconds)
+
+
+def event() -> Any:
+    """Make a mark for this rank's device, as ``torch.cuda.Event(enable_timing=True)`` is one."""
+    return torch.cuda.Event(enable_timing=True) if device().type == "cuda" else CpuEvent()
+
+
+def synchronize() -> None:
+    """Wait for this rank's GPU, where it has one."""
+    if device().type == "cuda":
+        torch.cuda.synchronize()
 
 
 def ping_pong(nbytes: int, *, iters: int = 24) -> list[float]:

@@ -9,7 +9,8 @@ from typing import Any
 
 from course import published
 from course.lessons.casebook import programs, readings
-from course.lessons.casebook.ward import Case, Ending, Suspect, Ward, course_of
+from course.lessons.casebook.observe import INSTRUMENTS
+from course.lessons.casebook.ward import ROUNDS, Case, Ending, Suspect, Ward, course_of
 from course.predictions import ledger_file
 from labkit.fabric.fabric import Fabric
 from labkit.measure.tables import Table
@@ -102,6 +103,34 @@ def score(wards: list[Ward]) -> str:
     guesses = sum(ward.solved and not ward.asked for ward in wards)
     guessed = f" {guesses} without any instrument: guessed." if guesses else ""
     return f"{right} of {len(wards)} at the first diagnosis, with {asked} instruments.{guessed}"
+
+
+def play_in_terminal(ward: Ward) -> bool:
+    """Play one case; return whether it came to a right diagnosis."""
+    case, instruments = ward.case, dict(zip("123456", INSTRUMENTS, strict=True))
+    print(f"\n{case.title}\n{case.story}")
+    if case.symptom:
+        print(f"Reported in {reported_in(case)}.")
+    lines = [f"  {digit}  ask: {name}" for digit, name in instruments.items()]
+    lines += [f"  {letter}  diagnose: {one.says}" for letter, one in ward.suspects.items()]
+    menu = "\n".join(["", *lines, "  q  leave", "> "])
+    while not ward.solved:
+        word = input(menu).strip().lower()
+        if word == "q":
+            return False
+        if word in instruments:
+            print(f"{instruments[word]}: running ...")
+            print(ward.ask(instruments[word]))
+        elif word in ward.suspects:
+            reason = input("because: ").strip()
+            print(f"its deciding instrument, {ROUNDS} times: running ...")
+            print(f"{ward.diagnose(word, reason)}\n\n{ward.board}")
+        else:
+            print("a number asks an instrument, a letter diagnoses, q leaves")
+    if case.cure is not None:
+        whose = "The source's own fix" if case.by_source else "A fix of ours (the source has none)"
+        print(f"\n{whose}, measured:\n{ward.treat(case.cure)}\n\n{ward.close()}")
+    return True
 
 
 def pages() -> dict[str, str]:

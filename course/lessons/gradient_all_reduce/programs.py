@@ -19,6 +19,8 @@ from torch import nn
 
 from course.comm import buckets
 from course.comm.buckets import MB
+from course.comm.collectives import event, synchronize
+from labkit.measure.timing import time_calls
 from labkit.measure.trace import Kind, Tracer
 from labkit.ranks.devices import device
 
@@ -57,29 +59,6 @@ def loss_of(model: nn.Module, step: int, *, picture: int = 32, batch: int = 2) -
     draw = torch.Generator().manual_seed(1000 * step + dist.get_rank())
     samples = torch.rand(batch, 3, picture, picture, generator=draw).to(place)
     return nn.functional.cross_entropy(model(samples), torch.arange(batch, device=place) % 10)
-
-
-class CpuEvent:
-    """A mark in time where there is no CUDA event: Python's clock, when it is recorded."""
-
-    def record(self) -> None:
-        """Note the time."""
-        self.seconds = time.perf_counter()
-
-    def elapsed_time(self, later: "CpuEvent") -> float:
-        """Return the ms from this mark to a later one."""
-        return 1e3 * (later.seconds - self.seconds)
-
-
-def event() -> "CpuEvent | torch.cuda.Event":
-    """Make a mark for this rank's device, as ``torch.cuda.Event(enable_timing=True)`` is one."""
-    return torch.cuda.Event(enable_timing=True) if device().type == "cuda" else CpuEvent()
-
-
-def synchronize() -> None:
-    """Wait for this rank's GPU, where it has one."""
-    if device().type == "cuda":
-        torch.cuda.synchronize()
 
 
 def as_posted(make=vgg11, iterations=5):
@@ -319,11 +298,10 @@ def time_in_a_row(nbytes: int, group: dist.ProcessGroup | None = None) -> list[f
 
     Nobody is late, and the first round warms up.
     """
-    tensor, seconds = torch.ones(nbytes // 4), []
-    for _ in range(6):
-        dist.barrier()
-        begin = time.perf_counter()
+    tensor = torch.ones(nbytes // 4)
+
+    def twenty() -> None:
         for _ in range(20):
             dist.all_reduce(tensor, group=group)
-        seconds.append((time.perf_counter() - begin) / 20)
-    return seconds[1:]
+
+    return [seconds / 20 for seconds in time_calls(twenty, warmup=1, iters=5)]

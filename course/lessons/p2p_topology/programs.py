@@ -9,24 +9,22 @@ from functools import partial
 import torch
 import torch.distributed as dist
 
+from course.comm.collectives import event
 from course.lessons.p2p_topology.topology import Ways
 from labkit import device
+from labkit.measure import timing
 
 
 class Mark:
     """When this rank's device comes to this place: a CUDA event, or the clock beside a CPU."""
 
     def __init__(self) -> None:
-        self.seconds = time.perf_counter()
-        if device().type == "cuda":
-            self.event = torch.cuda.Event(enable_timing=True)
-            self.event.record()
+        self.event = event()
+        self.event.record()
 
     def ms_until(self, later: "Mark") -> float:
         """Return the milliseconds from this mark to a later one, when both have been reached."""
-        if device().type == "cuda":
-            return self.event.elapsed_time(later.event)
-        return 1e3 * (later.seconds - self.seconds)
+        return self.event.elapsed_time(later.event)
 
 
 def three_copies(tensor: torch.Tensor, src: int, dsts: Sequence[int]) -> None:
@@ -127,12 +125,8 @@ def by_turns(
     samples: list[list[float]] = [[] for _ in arms]
     for number in range(rounds + 1):
         for row, arm in zip(samples, arms, strict=True):
-            dist.barrier()
-            begin = time.perf_counter()
-            program(tensor if number else tensor[: arm.get("chunk", 4) // 4], **arm)
-            if tensor.is_cuda:
-                torch.cuda.synchronize()
-            row.append(time.perf_counter() - begin)
+            moved = tensor if number else tensor[: arm.get("chunk", 4) // 4]
+            row += timing.time_calls(partial(program, moved, **arm), warmup=0, iters=1)
     return [row[1:] for row in samples]
 
 

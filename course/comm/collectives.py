@@ -1,4 +1,4 @@
-"""What the lessons' programs on ranks share: data whose sum is known, marks in time, a ping-pong.
+"""What programs on ranks share: data whose sum is known, marks in time, turns, a ping-pong.
 
 The data are whole numbers that differ by rank and by place, so that a float sum is exact and a
 wrong chunk, a rank counted twice or a result in the wrong place cannot go unnoticed. The expected
@@ -6,6 +6,7 @@ sum is computed without communication.
 """
 
 import time
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -51,6 +52,15 @@ def synchronize() -> None:
     """Wait for this rank's GPU, where it has one."""
     if device().type == "cuda":
         torch.cuda.synchronize()
+
+
+def take_turns(calls: Sequence[Callable[[], Any]], rounds: int) -> list[list[float]]:
+    """Time each call once a round, on every rank, so that a disturbance meets all; by call."""
+    samples: list[list[float]] = [[] for _ in calls]
+    for _ in range(rounds):
+        for mine, call in zip(samples, calls, strict=True):
+            mine += timing.time_calls(call, warmup=0, iters=1)
+    return samples
 
 
 def ping_pong(nbytes: int, *, iters: int = 24) -> list[float]:

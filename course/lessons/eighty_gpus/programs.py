@@ -67,8 +67,8 @@ def program(case: str, nbytes: int, cards: int, perf: Callable[..., list[float]]
     sum was right (None for all_to_all, which sums nothing).
     """
     n = dist.get_world_size()
-    each = partial(all_reduce_along_rings, cards=cards)
-    ways = {ONE: dist.all_reduce, EACH: each, ALL: _exchange}
+    ways = {ONE: dist.all_reduce, EACH: partial(all_reduce_along_rings, cards=cards)}
+    ways[ALL] = lambda tensor: dist.all_to_all_single(torch.empty_like(tensor), tensor)
     if case == LEVELS:
         within, across = algorithms.two_levels(cards)
         ways[LEVELS] = partial(algorithms.hierarchical_all_reduce, within=within, across=across)
@@ -77,7 +77,3 @@ def program(case: str, nbytes: int, cards: int, perf: Callable[..., list[float]]
         ways[case](part)
     right = None if case == ALL else bool((part == n * (n + 1) / 2).all())
     return {"samples": perf(nbytes, ways[case]), "report": meter.report, "right": right}
-
-
-def _exchange(tensor: torch.Tensor) -> None:
-    dist.all_to_all_single(torch.empty_like(tensor), tensor)

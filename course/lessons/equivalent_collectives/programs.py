@@ -11,9 +11,9 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from course.comm import algorithms
+from course.comm import algorithms, collectives
 from course.comm.collectives import all_gather_single, pattern, reduce_scatter_single, total
-from labkit.measure import timing, wire
+from labkit.measure import wire
 from labkit.ranks.devices import device
 
 Way = Callable[[torch.Tensor], Any]
@@ -107,12 +107,11 @@ def measure(ways: Mapping[str, Way], nbytes: int, iters: int) -> dict[str, dict[
                 way(x)
             wanted = {"right": total(n, numels[name]), "copied": pattern(0, numels[name])}
             found = {kind: torch.equal(x, values) for kind, values in wanted.items()}
-            results[name] = found | {"report": meter.report, "samples": []}
+            results[name] = found | {"report": meter.report}
         x = torch.zeros(nbytes // 4)
-        for _ in range(iters):
-            for name, way in ways.items():
-                call = partial(way, x[: numels[name]])
-                results[name]["samples"] += timing.time_calls(call, warmup=0, iters=1)
+        calls = [partial(way, x[: numels[name]]) for name, way in ways.items()]
+        for name, samples in zip(ways, collectives.take_turns(calls, iters), strict=True):
+            results[name]["samples"] = samples
     return results
 
 
@@ -131,11 +130,7 @@ def swap(x: torch.Tensor) -> None:
 
 def in_turn(ways: Sequence[Way], sizes: Sequence[int]) -> dict[int, list[list[float]]]:
     """Time ways on float32 tensors of each size in bytes, five times in turn; by size, then way."""
-    times = {size: [[] for _ in ways] for size in sizes}
-    for number in range(6):  # the first does not count
-        for size in sizes:
-            for way, mine in zip(ways, times[size], strict=True):
-                x = torch.zeros(max(1, size // 4))
-                took = timing.time_calls(partial(way, x), warmup=0, iters=1)
-                mine.extend(took if number else [])
-    return times
+    calls = [partial(way, torch.zeros(max(1, size // 4))) for size in sizes for way in ways]
+    collectives.take_turns(calls, 1)  # warms up
+    times, count = collectives.take_turns(calls, 5), len(ways)
+    return {size: times[k * count : (k + 1) * count] for k, size in enumerate(sizes)}

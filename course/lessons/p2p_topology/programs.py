@@ -9,10 +9,10 @@ from functools import partial
 import torch
 import torch.distributed as dist
 
-from course.comm.collectives import event
+from course.comm.algorithms import Group
+from course.comm.collectives import event, take_turns
 from course.lessons.p2p_topology.topology import Ways
 from labkit import device
-from labkit.measure import timing
 
 
 class Mark:
@@ -73,11 +73,7 @@ def pass_on(
 
 
 def carry(
-    tensor: torch.Tensor,
-    ways: Ways,
-    chunk: int,
-    shares: Sequence[float] | None = None,
-    group: dist.ProcessGroup | None = None,
+    tensor: torch.Tensor, ways: Ways, chunk: int, shares: Sequence[float] = (), group: Group = None
 ) -> None:
     """Copy a tensor from the first rank of the ways to their last, over the ranks between.
 
@@ -122,12 +118,8 @@ def by_turns(
     moves a single chunk, which opens its connections.
     """
     tensor = torch.ones(nbytes // 4, device=device())
-    samples: list[list[float]] = [[] for _ in arms]
-    for number in range(rounds + 1):
-        for row, arm in zip(samples, arms, strict=True):
-            moved = tensor if number else tensor[: arm.get("chunk", 4) // 4]
-            row += timing.time_calls(partial(program, moved, **arm), warmup=0, iters=1)
-    return [row[1:] for row in samples]
+    take_turns([partial(program, tensor[: arm.get("chunk", 4) // 4], **arm) for arm in arms], 1)
+    return take_turns([partial(program, tensor, **arm) for arm in arms], rounds)
 
 
 def at_once(ways: Ways, nbytes: int, chunk: int, iters: int) -> list[list[float]]:

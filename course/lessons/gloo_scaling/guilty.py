@@ -11,26 +11,30 @@ The experiments and their tests are the lesson's. What differs is the job:
 (The CPUs, b, are guilty in the lesson's own world.)
 """
 
+from collections.abc import Mapping
 from dataclasses import replace
-from functools import partial
+from typing import Any
 
 from course.lessons.gloo_scaling import experiment as problem
 from course.lessons.gloo_scaling import programs
-from course.lessons.gloo_scaling.programs import Job
 from labkit.measure.records import Record
 
-WORLDS: dict[str, Job] = {
-    "a": Job(numel=4096, across=True),
-    "c": Job(for_each_group=0.02),
-    "d": Job(elsewhere=0.3, small_sums=10, calls=2),
+WORLDS: dict[str, dict[str, Any]] = {
+    "a": {"numel": 4096, "across": True},
+    "c": {"for_each_group": 0.02},
+    "d": {"elsewhere": 0.3, "small_sums": 10, "calls": 2},
 }
-"""What the ranks do, by the letter of who is guilty."""
+"""What all arms are given, by the letter of who is guilty."""
 
 
 def measure(letter: str) -> list[Record]:
     """Make all experiments in a world; `FabricUnavailable` if it needs a link and there is none."""
     most, rate, share = (4, "50mbit", 4) if letter == "a" else (problem.MOST, None, 1)
-    program, made = partial(programs.calls, job=WORLDS[letter], share=share), []
+    made = []
+
+    def program(arm: Mapping[str, Any]) -> dict[str, Any]:
+        return programs.calls({**WORLDS[letter], **arm}, share)
+
     for name in "ABCD":
         made += problem.compare(name, program, problem.arms(name, most, threads=2), rate=rate)
     return [replace(record, params=record.params | {"world": letter}) for record in made]

@@ -11,7 +11,6 @@ import os
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -206,36 +205,28 @@ def _loop_seconds(usage: sched.Usage) -> float:
     return sum(named) if named else max(others, default=0.0)
 
 
-@dataclass(frozen=True, slots=True)
-class Job:
-    """What each rank does besides its calls, and how: the lesson's own does nothing else."""
-
-    numel: int = 100  # elements of the tensor that a call sums
-    elsewhere: float = 0.0  # seconds off the CPU before each call, as if an accelerator worked
-    for_each_group: float = 0.0  # the same, once for each group that exists
-    small_sums: int = 0  # additions of 40,000 elements before each call, for torch's threads
-    calls: int = 0  # at a time; 0: the fewer pairs call, the more, so that all take as long
-    across: bool = False  # whether partners are on different hosts (`pair_group`)
-
-
-def calls(arm: Mapping[str, Any], job: Job = Job(), share: int = 30) -> dict[str, Any]:
+def calls(arm: Mapping[str, Any], share: int = 30) -> dict[str, Any]:
     """Time the calls of an arm's pairs, and keep accounts (see `accounted`).
 
-    Of ``"pairs"`` only ``"calling"`` call.
+    Of ``"pairs"`` only ``"calling"`` call; ``"across"``: on two hosts (see `pair_group`). Before
+    a call come ``"small_sums"`` of 40,000 elements, for torch's threads, and seconds off the CPU:
+    ``"elsewhere"``, as if an accelerator worked, and ``"for_each_group"`` that exists.
     """
-    group, x = pair_group(across=job.across), torch.zeros(arm.get("numel", job.numel))
-    calling, wide = arm.get("calling", arm["pairs"]), torch.ones(40_000)
-    count = arm.get("calls") or job.calls or share * 8 // calling
+    across, wide = arm.get("across", False), torch.ones(40_000)
+    group, x = pair_group(across=across), torch.zeros(arm.get("numel", 100))
+    calling = arm.get("calling", arm["pairs"])
+    count = arm.get("calls", share * 8 // calling)
     rank, pairs = dist.get_rank(), dist.get_world_size() // 2
-    calls_too = (rank % pairs if job.across else rank // 2) < calling
+    calls_too = (rank % pairs if across else rank // 2) < calling
+    off = arm.get("elsewhere", 0.0) + arm.get("for_each_group", 0.0) * arm["pairs"]
     if arm.get("sched_batch"):
         never_preempt()
 
     def call() -> None:
         for _ in range(count if calls_too else 0):
-            for _ in range(job.small_sums):
+            for _ in range(arm.get("small_sums", 0)):
                 wide.add_(1)
-            if off := job.elsewhere + job.for_each_group * arm["pairs"]:
+            if off:
                 time.sleep(off)
             dist.all_reduce(x, group=group)
 

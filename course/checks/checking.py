@@ -159,20 +159,16 @@ def on_ranks(
             replace(case, entered=tuple(call for call in case.entered if not call.finished))
             for case in late.case.ranks
         ]
-        raise CheckFailed(
-            f"n={world_size}: all ranks finish within {timeout:.3g} s",
-            f"ranks {late.case.running} did not:\n{CaseFile(tuple(ranks))}",
-            hang or _why_it_hangs(late.case),
-        ) from None
+        asked = f"n={world_size}: all ranks finish within {timeout:.3g} s"
+        running = f"ranks {late.case.running} did not:\n{CaseFile(tuple(ranks))}"
+        raise CheckFailed(asked, running, hang or _why_it_hangs(late.case)) from None
     except RankDied as death:
         sizes = re.search(r"op.preamble.length <= op.nbytes. (\d+) vs (\d+)", str(death))
         if not sizes:
             raise
-        raise CheckFailed(
-            f"n={world_size}: a receive is as long as the message",
-            f"a message of {sizes[1]} bytes met a receive of {sizes[2]}",
-            OTHER_SIZES,
-        ) from None
+        asked = f"n={world_size}: a receive is as long as the message"
+        met = f"a message of {sizes[1]} bytes met a receive of {sizes[2]}"
+        raise CheckFailed(asked, met, OTHER_SIZES) from None
 
 
 def _why_it_hangs(hang: CaseFile) -> str:
@@ -228,18 +224,6 @@ def at_most(
     """Hold a cost to its par; `timed` where a clock measured it."""
     expected = f"{what}: at most {par:.4g} {unit}"
     hold(got <= par, expected.rstrip(), f"{got:.4g} {unit}".rstrip(), meaning, timed=timed)
-
-
-def rank_data(
-    length: int, *, rank: int, seed: int = 0, dtype: torch.dtype = torch.float32
-) -> torch.Tensor:
-    """Make a rank's input: whole numbers from -99 to 99 that differ from rank to rank.
-
-    Their sums are exact in float32 in any order, so a right answer is right to the last bit, and
-    one that forgot or doubled a rank cannot pass. The same arguments give the same data.
-    """
-    generator = torch.Generator().manual_seed(1_000_003 * seed + rank)
-    return torch.randint(-99, 100, (length,), generator=generator).to(dtype)
 
 
 def same_values(

@@ -1,7 +1,7 @@
 """Run a learner's function on real ranks, case by case, and gather what a judge needs.
 
     cases = [Case(n, shape) for n in (4, 3, 1) for shape in ((803,), (), (2, 64))]
-    for case, ranks in Trial(ring_all_reduce, by_hand=True).runs(cases):
+    for case, ranks in trials(ring_all_reduce, cases, by_hand=True):
         for rank, ran in enumerate(ranks):
             checking.same_values(ran.given[0], case.total(), what=f"{case}, rank {rank}", ...)
         checking.at_most(sent(ranks).sum(), 6 * case.nbytes, what="bytes sent by all", ...)
@@ -67,8 +67,13 @@ class Case:
         return self.numel * self.dtype.itemsize
 
     def data(self, rank: int) -> torch.Tensor:
-        """Return a rank's tensor: whole numbers with exact sums; 64-bit ones exceed float32."""
-        whole = checking.rank_data(self.numel, rank=rank, dtype=self.dtype).reshape(self.shape)
+        """Return a rank's tensor: whole numbers that differ from rank to rank.
+
+        Their sums are exact in any order, so a right answer is right to the last bit, and one that
+        forgot or doubled a rank cannot pass. Those of 64 bits exceed float32.
+        """
+        generator = torch.Generator().manual_seed(rank)
+        whole = torch.randint(-99, 100, self.shape, generator=generator).to(self.dtype)
         return whole * WIDE if self.dtype in (torch.int64, torch.float64) else whole
 
     def total(self) -> torch.Tensor:
@@ -100,12 +105,6 @@ class Ran:
         return self.report.calls
 
     @property
-    def overlaps(self) -> int:
-        """How many calls were made while the one before was still on its way."""
-        pairs = itertools.pairwise(self.calls)
-        return sum(before.waited is None or after.at < before.waited for before, after in pairs)
-
-    @property
     def messages(self) -> list[BufferCall]:
         """The sends that have content."""
         return [call for call in self.calls if call.kind == "send" and call.nbytes]
@@ -123,25 +122,20 @@ def sent(ranks: Sequence[Ran]) -> np.ndarray:
         return wire.counted(reports)
 
 
-class Trial:
-    """A learner's function, and how it is tried: by hand it has sends and receives alone."""
-
-    def __init__(self, way: Callable[..., Any], *, by_hand: bool = False, **how: Any) -> None:
-        self.way, self.by_hand = way, by_hand
-        self.how = how  # options of `checking.on_ranks`
-
-    def runs(self, cases: Sequence[Case]) -> Iterator[tuple[Case, list[Ran]]]:
-        """Yield each case and what its ranks did, unless the trial is refused."""
-        for n, group in itertools.groupby(cases, key=lambda case: case.world_size):
-            together = list(group)
-            by_rank = checking.on_ranks(_play, self, together, world_size=n, **self.how)
-            for case, ranks in zip(together, zip(*by_rank, strict=True), strict=True):
-                talks = n == 1 or not self.by_hand or any(ran.calls for ran in ranks)
-                hold(talks, f"{case}: messages between ranks", "none", SILENCE)
-                yield case, list(ranks)
+def trials(
+    way: Callable[..., Any], cases: Sequence[Case], *, by_hand: bool = False, **how: Any
+) -> Iterator[tuple[Case, list[Ran]]]:
+    """Yield each case and what its ranks did, unless it is refused; `how`: as in `on_ranks`."""
+    for n, group in itertools.groupby(cases, key=lambda case: case.world_size):
+        together = list(group)
+        by_rank = checking.on_ranks(_play, way, together, by_hand, world_size=n, **how)
+        for case, ranks in zip(together, zip(*by_rank, strict=True), strict=True):
+            talks = n == 1 or not by_hand or any(ran.calls for ran in ranks)
+            hold(talks, f"{case}: messages between ranks", "none", SILENCE)
+            yield case, list(ranks)
 
 
-def _play(trial: Trial, cases: Sequence[Case]) -> list[Ran]:
+def _play(way: Callable[..., Any], cases: Sequence[Case], by_hand: bool) -> list[Ran]:
     """Try the function on each case; runs on every rank."""
     rank, played = dist.get_rank(), []
     dist.barrier()  # connections are open before anything is metered
@@ -150,12 +144,12 @@ def _play(trial: Trial, cases: Sequence[Case]) -> list[Ran]:
         lists = [list(value) if isinstance(value, list) else value for value in given]
         before = [tensor.data_ptr() for tensor in tensors_in(given)]
         time.sleep(case.late * (rank % 2))
-        log = HandLog() if trial.by_hand else BufferLog()
+        log = HandLog() if by_hand else BufferLog()
         with wire.meter(log) as meter, Allocated() as usage, checking.named(str(case)):
-            trial.way(*lists, **case.options)
+            way(*lists, **case.options)
         stays = [tensor.data_ptr() for tensor in tensors_in(given)] == before
         played.append(Ran(given, stays, meter.report, usage.peak, usage.made))
-        if trial.by_hand:
+        if by_hand:
             _hold_manners(f"{case}, rank {rank}", played[-1])
     return played
 

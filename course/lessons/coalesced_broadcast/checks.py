@@ -11,11 +11,9 @@ import torch
 
 from course.checks import boards, checking
 from course.checks.checking import hold
-from course.checks.trial import Case, Ran, Trial
+from course.checks.trial import Case, Ran, trials
 from course.comm.buckets import MB, plan
 from course.lessons.coalesced_broadcast import evidence
-
-# Exercises 3.1 and 3.3
 
 
 def _full(*shapes: tuple[int, ...]) -> Callable[[int], list[torch.Tensor]]:
@@ -56,34 +54,20 @@ CAPS = (0, 96, 120, 1_000_000)
 """Bytes, of exercise 3.1; 96 and 120 are reached exactly."""
 CAP = 16_000
 """Bytes, of exercise 3.3; two tensors of 2,000 floats."""
-PLACES = (
-    "the pieces of the buffer are not where the tensors expect them, or passed through another "
-    "dtype: copy, in the order of the elements"
-)
-ANOTHER = (
-    "another bucket's values: its buffer was packed again, or received into, before this one was "
-    "unpacked"
-)
-OWN = (
-    "the tensor has its own values still: copy the buffer back into it, after the wait (reshape of "
-    "a tensor with gaps is a copy)"
-)
-FLYING = (
-    "with async_op=True a broadcast only begins: until the wait the buffer belongs to it, and must "
-    "not be unpacked or packed again; what flies when the loop is over has to be waited for, too"
-)
-CLOSED = (
-    "only buckets are sent, one open for each dtype: consecutive tensors, as many as fit; what "
-    "does not fit closes its bucket for good; what is open when the loop is over is sent, too"
-)
-ORDERS = (
-    "ranks make different calls: the buckets may depend on shapes, dtypes and cap, never on values "
-    "or on the rank"
-)
-IN_TURN = (
-    "with a wait after each start, or for whole pairs, the race is gone, and overlap with it: wait "
-    "for a broadcast only when its buffer is needed again"
-)
+PLACES = """the pieces of the buffer are not where the tensors expect them, or passed through
+another dtype: copy, in the order of the elements"""
+ANOTHER = """another bucket's values: its buffer was packed again, or received into, before this one
+was unpacked"""
+OWN = """the tensor has its own values still: copy the buffer back into it, after the wait (reshape
+of a tensor with gaps is a copy)"""
+FLYING = """with async_op=True a broadcast only begins: until the wait the buffer belongs to it, and
+must not be unpacked or packed again; what flies when the loop is over has to be waited for, too"""
+CLOSED = """only buckets are sent, one open for each dtype: consecutive tensors, as many as fit;
+what does not fit closes its bucket for good; what is open when the loop is over is sent, too"""
+ORDERS = """ranks make different calls: the buckets may depend on shapes, dtypes and cap, never on
+values or on the rank"""
+IN_TURN = """with a wait after each start, or for whole pairs, the race is gone, and overlap with
+it: wait for a broadcast only when its buffer is needed again"""
 
 
 def check_coalesce(coalesce: Callable[[list[torch.Tensor], int, int], None]) -> None:
@@ -113,9 +97,10 @@ def check_repaired(broadcast: Callable[[list[torch.Tensor], int], None]) -> None
             for name in names
         ]
         for what, ran in _hold_broadcasts(broadcast, cases, ANOTHER):
-            most = len(ran.calls) - 1
+            pairs = [*itertools.pairwise(ran.calls)]  # all are waited for
+            both = sum(after.at < before.waited for before, after in pairs)
             asked = f"{what}: each bucket goes out while the one before is on its way"
-            hold(ran.overlaps >= most, asked, f"{ran.overlaps} of {most} did", IN_TURN)
+            hold(both == len(pairs), asked, f"{both} of {len(pairs)} did", IN_TURN)
             told = f"{what}: buffers, made in all"
             enough = "two buffers, kept and used in turn, are enough: later buckets need no new one"
             checking.at_most(ran.made / CAP, 2.5, what=told, unit="buckets", meaning=enough)
@@ -129,7 +114,7 @@ def _given(case: Case, rank: int, *, name: str, cap: int, src: int | None = None
 def _hold_broadcasts(way: Callable, cases: Sequence[Case], meaning: str) -> list[tuple[str, Ran]]:
     """Hold what both exercises ask of every rank; return what each did, with the case in words."""
     played = []
-    for case, ranks in Trial(way, checks=False, hang=ORDERS).runs(cases):
+    for case, ranks in trials(way, cases, checks=False, hang=ORDERS):
         name, cap, src = (case.make.keywords.get(key, 0) for key in ("name", "cap", "src"))
         wanted, *_ = case.make(case, src)
         usual = {
@@ -169,14 +154,10 @@ def _calls(buckets: Sequence, src: int) -> Counter:
 WHO = boards.WhoWasIt("3.2", evidence.INVESTIGATION, {"first": "b", "second": "d"})
 
 
-# Exercise 3.4
-
 PAGE, NEW = 4096, 32 * 2**20
 """Bytes of a page; of a buffer above which it is new memory every time."""
-PRICES = (
-    "calls x alpha + new pages x fault, and any three buckets that follow each other, all of them "
-    "the plan's, which are seldom as large as the cap; a page that is begun counts as a whole one"
-)
+PRICES = """calls x alpha + new pages x fault, and any three buckets that follow each other, all of
+them the plan's, which are seldom as large as the cap; a page that is begun counts as a whole one"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,10 +216,8 @@ def check_cap(best_cap: Callable[..., int | None]) -> None:
                 net.best(faults=False): "buffers above 32 MiB pay for their pages every time",
             }
             (costs, most), (least, _) = net.price(cap), net.price(net.best())
-            hold(
-                most <= net.budget and math.isclose(costs, least, rel_tol=1e-9),
-                f"{name}: {least:.6g} s with at most {net.budget} bytes at a time",
-                f"cap {cap}, which costs {costs:.6g} s and takes {most} bytes",
-                usual.get(cap, PRICES),
-            )
+            is_best = most <= net.budget and math.isclose(costs, least, rel_tol=1e-9)
+            best = f"{name}: {least:.6g} s with at most {net.budget} bytes at a time"
+            got = f"cap {cap}, which costs {costs:.6g} s and takes {most} bytes"
+            hold(is_best, best, got, usual.get(cap, PRICES))
         verdict.reached = f"it for {len(NETWORKS)} networks"

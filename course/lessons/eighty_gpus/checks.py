@@ -7,7 +7,7 @@ import torch
 
 from course.checks import checking
 from course.checks.checking import hold
-from course.checks.trial import Case, Trial, sent
+from course.checks.trial import Case, sent, trials
 from course.lessons.eighty_gpus import logs
 from course.lessons.eighty_gpus.evidence import NINE
 from course.lessons.eighty_gpus.experiment import carried
@@ -69,7 +69,7 @@ def check_rails(all_reduce: Callable[..., None]) -> None:
     single = """one ring through all ranks leaves each server by one card: let each carry a part of
         the server's sum, and send across no more than a ring would"""
     with checking.exercise("7.2", all_reduce, par="2(n-1)/n S/g on every card") as verdict:
-        for case, ranks in Trial(all_reduce, by_hand=True, timeout=8.0).runs(cases):
+        for case, ranks in trials(all_reduce, cases, by_hand=True, timeout=8.0):
             n, cards = case.world_size, case.options["cards"]
             data = [case.data(rank) for rank in range(n)]
             for rank, ran in enumerate(ranks):

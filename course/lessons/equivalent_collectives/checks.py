@@ -15,7 +15,7 @@ import torch
 
 from course.checks import checking
 from course.checks.checking import at_most, hold
-from course.checks.trial import Case, Ran, Trial, sent
+from course.checks.trial import Case, Ran, sent, trials
 from course.comm.costs import AlphaBeta
 from course.comm.rounds import count_rounds
 from course.lessons.equivalent_collectives import experiment, programs
@@ -33,15 +33,11 @@ def check_ring_all_reduce(ring_all_reduce: Callable[[torch.Tensor], None]) -> No
 
     On 1, 3 and 4 ranks, with lengths that divide, that do not, and that are below n.
     """
-    turns = (
-        "the chunk that a rank receives is the one that its left neighbour sends: write both down "
-        "for n = 3. In the first turn it is received into a buffer and added; the second begins "
-        "with the complete chunk. Are whole chunks right? Then a turn is missing"
-    )
-    lean = (
-        "the values are right, but in a ring a rank sends to its right neighbour only, one chunk "
-        "of S/n in each of 2(n-1) rounds: neither whole tensors, nor a round more"
-    )
+    turns = """the chunk that a rank receives is the one that its left neighbour sends: write both
+        down for n = 3. In the first turn it is received into a buffer and added; the second begins
+        with the complete chunk. Are whole chunks right? Then a turn is missing"""
+    lean = """the values are right, but in a ring a rank sends to its right neighbour only, one
+        chunk of S/n in each of 2(n-1) rounds: neither whole tensors, nor a round more"""
     par = "1.5 S sent per rank, 6 messages and 0.5 S of scratch on 4 ranks"
     with checking.exercise("6.1", ring_all_reduce, par=par) as verdict:
         shapes = [(4000,), (4001,), (3,), (), (12, 7), (BIG,)]
@@ -63,14 +59,10 @@ def check_pipelined_broadcast(pipelined_broadcast: Callable[..., None]) -> None:
 
     On 1, 3 and 4 ranks, with other roots, other numbers of chunks, and fewer elements than that.
     """
-    chain = (
-        "in a chain each rank sends to the next one only, and the last, the one before src, to "
-        "nobody: a root that serves several shares its link between them"
-    )
-    forward = (
-        "a rank waits for more than the piece that it passes on: it collects all pieces first "
-        "(store and forward), or waits for a send before it receives the next piece"
-    )
+    chain = """in a chain each rank sends to the next one only, and the last, the one before src, to
+        nobody: a root that serves several shares its link between them"""
+    forward = """a rank waits for more than the piece that it passes on: it collects all pieces
+        first (store and forward), or waits for a send before it receives the next piece"""
     cut = "cut the tensor into `chunks` pieces, and take their number from the argument"
     par = "chunks + n - 2 rounds, S per link, no scratch"
     with checking.exercise("6.2", pipelined_broadcast, par=par) as verdict:
@@ -102,10 +94,8 @@ def check_recursive_doubling(recursive_doubling: Callable[[torch.Tensor], None])
 
     On 1, 2, 4, 5, 6 and 8 ranks.
     """
-    swaps = (
-        "in round k every rank swaps its whole sum with the rank 2**k away, receives into a buffer "
-        "of its own, and adds. Off the powers of two some hand theirs over before"
-    )
+    swaps = """in round k every rank swaps its whole sum with the rank 2**k away, receives into a
+        buffer of its own, and adds. Off the powers of two some hand theirs over before"""
     disguise = f"a ring or a tree in disguise, or two exchanges where one will do: {swaps}"
     par, raises = "2 rounds on 4 ranks, 4 rounds on 6, 2 S of scratch", {"is none of": swaps}
     with checking.exercise("6.3", recursive_doubling, par=par, raises=raises) as verdict:
@@ -124,10 +114,8 @@ def check_recursive_doubling(recursive_doubling: Callable[[torch.Tensor], None])
 def check_broadcast_in_turn(broadcast_in_turn: Callable[..., None]) -> None:
     """Judge 6.6: values on 1, 4 and 5 ranks, log2(n) rounds, rounded up, one send at a time."""
     shared = "two sends at once share the link, and both arrive late: wait in between"
-    doubles = (
-        "whoever has the tensor passes it on in every round, so their number doubles: a chain, or "
-        "a root that serves all, takes n - 1"
-    )
+    doubles = """whoever has the tensor passes it on in every round, so their number doubles: a
+        chain, or a root that serves all, takes n - 1"""
     par = "2 rounds on 4 ranks, 3 on 5 to 8, one send at a time"
     with checking.exercise("6.6", broadcast_in_turn, par=par) as verdict:
         settings = [(4, (804,), 0), (4, (BIG,), 2), (5, (12, 5), 4), (5, (), 3), (1, (803,), 0)]
@@ -152,12 +140,10 @@ def _tried(
     way: Callable[..., None], cases: Sequence[Case], meaning: str, scratch: float = math.inf
 ) -> Iterator[tuple[Case, list[Ran]]]:
     """Try the cases, hold values and, in S, scratch; `meaning`: of wrong values in a plain case."""
-    own = (
-        "these are still this rank's own numbers: did any arrive? Write into it, or views of it "
-        "(tensor += x adds in place; tensor = tensor + x and clone make another tensor)"
-    )
+    own = """these are still this rank's own numbers: did any arrive? Write into it, or views of it
+        (tensor += x adds in place; tensor = tensor + x and clone make another tensor)"""
     cases = [replace(case, late=0.05 * (case.numel >= BIG)) for case in cases]
-    for case, ranks in Trial(way, by_hand=True, timeout=5.0).runs(cases):
+    for case, ranks in trials(way, cases, by_hand=True, timeout=5.0):
         src, is_big = case.options.get("src"), case.numel >= BIG
         expected = case.total() if src is None else case.data(src)
         special = {
@@ -223,10 +209,8 @@ def check_audit(verdicts: dict[str, str]) -> None:
 
 def check_crossing(crossing: Callable[[float, float, int], float]) -> None:
     """Judge 6.5: the bytes at which ring and doubling take the same time, in five settings."""
-    never = (
-        "two ranks: one round of S against two of S/2. The bytes are equal, the rounds are not, so "
-        "the ring is never ahead: return math.inf"
-    )
+    never = """two ranks: one round of S against two of S/2. The bytes are equal, the rounds are
+        not, so the ring is never ahead: return math.inf"""
     equate = "equate 2(n-1) (alpha + beta S/n) and log2(n) (alpha + beta S)"
     with checking.exercise("6.5", crossing, par="five settings within 1 %") as verdict:
         settings = [(200e-6, 4e-8, 8), (200e-6, 4e-8, 4), (5e-6, 1e-10, 16), (1e-3, 1e-9, 64)]

@@ -13,7 +13,7 @@ from torch import nn
 from course.checks import boards, checking
 from course.checks.checking import hold
 from course.checks.memory import BufferCall, BufferLog
-from course.checks.trial import Case, Trial
+from course.checks.trial import Case, trials
 from course.comm import buckets
 from course.lessons.gradient_all_reduce import evidence
 
@@ -126,7 +126,7 @@ def _train(attach: Callable) -> list[SimpleNamespace]:
     hold(callable(finish), "attach returns a function", finish, "`return finish` is missing")
     rank, steps, ended = dist.get_rank(), [], weakref.WeakSet[dist.Work]()
     for number in range(3):
-        x = checking.rank_data(24, rank=rank, seed=number).view(4, 6) / 99
+        x = Case(3, (4, 6)).data(1_000_003 * number + rank) / 99  # other data in each step
         reference.zero_grad()
         reference(x).square().sum().backward()
         model.zero_grad()
@@ -154,6 +154,10 @@ def _gradients(model: nn.Module) -> Gradients:
     return copy.deepcopy(gradients)
 
 
+DIVIDED = """is it summed, waited for, cut out in the order of packing, and divided by the world
+size once? Does `finish` forget the works of the step before?"""
+
+
 def _hold_average(
     calls: Sequence[BufferCall], sizes: list[int], gradients: Gradients, own: list[Gradients],
     rank: int, what: str,
@@ -174,20 +178,15 @@ def _hold_average(
     hold(not touched, f"{what}: nobody touches what is under way", touched, race)
     for place, gradient in enumerate(gradients):
         alone, total = own[rank][place], sum(ranks_own[place] for ranks_own in own)
-        checking.same_values(
-            gradient,
-            total / len(own),
-            what=f"{what}: gradient {place}, the mean of all ranks'",
-            meaning="is it summed, waited for, cut out in the order of packing, and divided by the "
-            "world size once? Does `finish` forget the works of the step before?",
-            mistakes={
-                "this is the rank's own: an assignment gives a name, or a place in a list, another "
-                "tensor, and reshape copies what has gaps; copy into the one that is there": alone,
-                "this is the rank's own, divided: the sum is elsewhere": alone / len(own),
-                "this is the sum: divide by the world size": total,
-            },
-            within=1e-5,
-        )
+        mistakes = {
+            "this is the rank's own: an assignment gives a name, or a place in a list, another "
+            "tensor, and reshape copies what has gaps; copy into the one that is there": alone,
+            "this is the rank's own, divided: the sum is elsewhere": alone / len(own),
+            "this is the sum: divide by the world size": total,
+        }
+        told = {"what": f"{what}: gradient {place}, the mean of all ranks'", "meaning": DIVIDED}
+        mean = total / len(own)
+        checking.same_values(gradient, mean, **told, mistakes=mistakes, within=1e-5)
 
 
 SHAPES = ((3, 5), (7,), (), (2, 2, 2), (40,), (4, 3))
@@ -208,7 +207,7 @@ def check_average(average: Callable[[Gradients, int], None]) -> None:
     """
     with checking.exercise("2.4", average, par="every gradient the mean, one call for each bucket"):
         cases = [Case(n, make=_with_one_turned, late=0.2) for n in (2, 4)]
-        runs = Trial(average, checks=False).runs(cases)
+        runs = trials(average, cases, checks=False)
         for case, rank, ran in ((case, *one) for case, ranks in runs for one in enumerate(ranks)):
             own = [_with_one_turned(case, each)[0] for each in range(case.world_size)]
             sizes = [bucket.nbytes for bucket in buckets.plan(own[0], cap=CAP, reverse=True)]

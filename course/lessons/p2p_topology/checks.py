@@ -8,7 +8,7 @@ import torch.distributed as dist
 
 from course.checks import boards, checking
 from course.checks.checking import CheckFailed, hold
-from course.checks.trial import Case, Ran, Trial
+from course.checks.trial import Case, Ran, trials
 from course.lessons.p2p_topology import evidence
 from course.lessons.p2p_topology.topology import PUZZLE
 from course.published import load
@@ -16,8 +16,6 @@ from labkit.fabric.errors import FabricUnavailable
 from labkit.fabric.fabric import Fabric
 from labkit.measure import timing
 from labkit.ranks.launcher import launch
-
-# 4.1: predict
 
 MACHINE = """\
         GPU0    GPU1    GPU2    GPU3    NIC0    CPU Affinity    NUMA Affinity
@@ -47,8 +45,6 @@ def check_best_ways(answer: Callable[[], Sequence[float]]) -> None:
             figures = [figure for pair in figures for figure in pair]  # two pairs are four figures
         checking.figures(figures, asked, within=5e-3)
 
-
-# 4.2: the relay that has no room
 
 FAST, SLOW = 160e6, 20e6  # bits per second: to and from the shared neighbour, and directly
 NBYTES = 4_000_000
@@ -80,7 +76,7 @@ def check_relay(relay: Callable[..., None]) -> None:
 
             case = Case(5, (length,), dtype, make=given, late=0.3 * (length > 1000))
             try:  # in a launch of its own: what one case leaves cannot meet the next
-                [(_, ranks)] = Trial(relay, by_hand=True, timeout=6.0).runs([case])
+                [(_, ranks)] = trials(relay, [case], by_hand=True, timeout=6.0)
             except CheckFailed as failure:
                 failure.expected = f"{setting}: {failure.expected}"
                 raise
@@ -147,8 +143,6 @@ def _hold_speed(relay: Callable[..., None]) -> float:
     return times
 
 
-# 4.3: design
-
 DESIGNS = {"4 MB": 4e6, "400 MB": 400e6}
 WAY_RATES, DELAYS = (46.6e9, 46.6e9, 7.5e9), (1e-3, 1e-3, 0.0)
 EARLIEST = {"4 MB": 4e6 / 7.5e9, "400 MB": (400e6 + 2 * 46.6e6) / 100.7e9}
@@ -188,8 +182,6 @@ def check_shares(design: Callable[[], Mapping]) -> None:
         verdict.reached = f"{max(late):.1%} above the earliest at worst"
 
 
-# 4.4: read a matrix
-
 ORDER = (3, 6, 0, 5, 2, 1, 7, 4)  # which GPU of the published matrix stands at each place
 
 
@@ -228,9 +220,6 @@ def check_reading(reading: Callable[[], tuple]) -> None:
         hold(p2p in ("false", "0", "off"), "P2P off: False", answer[1], ours)
 
 
-# 4.5: contention
-
-
 def check_contention(answer: Callable[[], Sequence[float]]) -> None:
     """Judge 4.5: when P, Q and R are done, in ms, when they start together."""
     regrow = """when a transfer ends, the others share anew; and over two links a transfer is as
@@ -248,7 +237,5 @@ def check_contention(answer: Callable[[], Sequence[float]]) -> None:
             ends = [ends[name] for name in "PQR"]
         checking.figures(ends, asked, within=0.01)
 
-
-# 4.6: two boards
 
 WHO = boards.WhoWasIt("4.6", evidence.INVESTIGATION, {"first": "a", "second": "d"})

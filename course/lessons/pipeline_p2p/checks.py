@@ -43,11 +43,9 @@ def check_trace(vote: Callable[[], str]) -> None:
 
 PLANS = ((2, 4), (3, 7), (4, 8), (5, 6), (3, 2), (2, 1), (1, 3))
 """Stages and micro-batches of 5.2."""
-EARLY = (
-    "while a rank computes F_k, its queue should move F_(k+1) in and F_(k-1) out, at once: started "
-    "in one batch. A receive right before its task moves nothing meanwhile; one that stands too "
-    "early holds up the sends behind it until its data are computed"
-)
+EARLY = """while a rank computes F_k, its queue should move F_(k+1) in and F_(k-1) out, at once:
+started in one batch. A receive right before its task moves nothing meanwhile; one that stands too
+early holds up the sends behind it until its data are computed"""
 
 
 def check_inference_program(program: Callable) -> None:
@@ -67,10 +65,8 @@ def check_inference_program(program: Callable) -> None:
             ranks = [checking.ask(written, rank, case=plan) for rank in range(stages)]
             for rank, steps in enumerate(ranks):
                 _hold_order(steps, schedule[rank], stages, f"{plan}: rank {rank}")
-            both = (
-                "rank 0 receives nothing, the last rank sends nothing, and both ends of a transfer "
-                "name it alike, in the same order"
-            )
+            both = """rank 0 receives nothing, the last rank sends nothing, and both ends of a
+                transfer name it alike, in the same order"""
             costs, written = Costs(1.0, 2.0, 0.9), partial(tuple, ranks)
             ratios.append(_queued(plan, schedule, written, costs, 1.15, both, EARLY))
         verdict.reached = f"{max(ratios):.2f} times"
@@ -146,16 +142,12 @@ SENDER, CONSUMER = 2, 1
 EXCHANGES = ((1, 3), (2, 10), (3, 5), (3, 1), (2, 0))
 """Credits and messages of 5.4."""
 LIKE = torch.empty(2, 50_000, dtype=torch.int32)
-NEXT = (
-    "post `credits` of them before the first wait, in the order of `wanted`, each with its source "
-    "and its tag (without them it takes from anybody, rank -1, and tag 0); wait for one, use it, "
-    "and post one more: with fewer nothing moves while you compute, and each one more is memory "
-    "that a sender may fill"
-)
-OWN = (
-    "until its wait a buffer belongs to the receive, and may be empty: two receives share one "
-    "buffer, or you use one before its wait"
-)
+NEXT = """post `credits` of them before the first wait, in the order of `wanted`, each with its
+source and its tag (without them it takes from anybody, rank -1, and tag 0); wait for one, use it,
+and post one more: with fewer nothing moves while you compute, and each one more is memory that a
+sender may fill"""
+OWN = """until its wait a buffer belongs to the receive, and may be empty: two receives share one
+buffer, or you use one before its wait"""
 _KEPT: list = []  # what is under way stays, until the rank's process ends
 
 
@@ -167,8 +159,8 @@ def check_consume(consume: Callable) -> None:
     """
     par = "as many receives under way as there are credits, from the start to the end"
     with checking.exercise("5.4", consume, par=par):
-        ask = "a loop that does not end. Does it ask is_completed()? For a receive that says False "
-        ask += "until its wait() has returned"
+        ask = """a loop that does not end. Does it ask is_completed()? For a receive that says False
+            until its wait() has returned"""
         checking.on_ranks(_exchange, consume, world_size=3, checks=False, hang=ask)
 
 
@@ -233,15 +225,13 @@ def check_activations(kept: Callable[[], Sequence[float]]) -> None:
     """Judge 5.5: how many micro-batches' activations rank 0 keeps, by schedule; and GB."""
     row = "count along rank 0's row: one more at each F, one less when a B has ended"
     first = "that is the warm-up alone: one more F comes before the first B"
-    beyond = {
-        "that is all of eager 1F1B, not what it needs beyond 1F1B": 3.5,
-        "that is a number of micro-batches, not GB": 3.0,
-    }
+    everything = "that is all of eager 1F1B, not what it needs beyond 1F1B"
+    count = "that is a number of micro-batches, not GB"
     asked: list[checking.Asked] = [
         ("GPipe's activations on rank 0", 8, {}, row),
         ("1F1B's activations on rank 0", 4, {first: 3}, row),
         ("eager 1F1B's activations on rank 0", 7, {first: 6}, row),
-        ("GB that eager 1F1B needs beyond 1F1B", 1.5, beyond, row),
+        ("GB that eager 1F1B needs beyond 1F1B", 1.5, {everything: 3.5, count: 3.0}, row),
     ]
     with checking.exercise("5.5", kept, par="four figures"):
         checking.figures(checking.ask(kept), asked)
@@ -259,10 +249,8 @@ TO_ORDER = {
     "the schedule that nobody has seen": (unseen_schedule(), 1.0),
 }
 """Of 5.6: each schedule, and how many times as long rank 0 takes."""
-MADE = (
-    "something stands before what it is made of, or not once: take the transfers, and their times, "
-    "from one step that can be run"
-)
+MADE = """something stands before what it is made of, or not once: take the transfers, and their
+times, from one step that can be run"""
 IN_FRONT = "something in front cannot start yet: when would each begin if nothing queued?"
 
 

@@ -4,7 +4,7 @@ import torch
 import torch.distributed as dist
 from pytest import mark, raises
 
-from course.checks.trial import WIDE, Case, Trial, sent
+from course.checks.trial import WIDE, Case, sent, trials
 from labkit.measure import wire
 from tests.course.lessons.refusals import refusal
 
@@ -24,7 +24,7 @@ def pass_on(tensor, times=1):
 
 def test_it_gathers_values_calls_bytes_and_memory():
     cases = [Case(2, (1000,)), Case(3, (2, 50), torch.int64, {"times": 2}), Case(1, ())]
-    tried = list(Trial(pass_on, by_hand=True).runs(cases))
+    tried = list(trials(pass_on, cases, by_hand=True))
     assert [case for case, _ in tried] == cases
     (pair, ranks), (three, ranks_of_three), (_, alone) = tried
     assert all(torch.equal(ran.given[0], pair.total()) for ran in ranks)
@@ -45,7 +45,7 @@ def pops_and_moves(pair, tensors, scale):
 
 def test_other_arguments_come_from_make_and_what_becomes_of_them_is_noted():
     make = lambda case, rank: ([rank, "x"], [case.data(rank)])  # noqa: E731
-    ((_, ranks),) = Trial(pops_and_moves).runs([Case(2, options={"scale": 10}, make=make)])
+    ((_, ranks),) = trials(pops_and_moves, [Case(2, options={"scale": 10}, make=make)])
     assert [ran.given[0] for ran in ranks] == [[0, "x"], [1, "x"]]
     assert [ran.stays for ran in ranks] == [True, False]
     assert ranks[0].calls[0].kind == "all_reduce", "nothing is refused without by_hand"
@@ -97,8 +97,8 @@ MANNERS = {
 
 @mark.parametrize(("way", "says"), MANNERS.items())
 def test_by_hand_is_held(way, says):
-    trial = Trial(way, by_hand=True)
-    assert says in refusal(lambda: list(trial.runs([Case(2, (3,)), Case(2, (2, 3))])))
+    cases = [Case(2, (3,)), Case(2, (2, 3))]
+    assert says in refusal(lambda: list(trials(way, cases, by_hand=True)))
 
 
 def fails_in_two_dimensions(tensor):
@@ -108,5 +108,5 @@ def fails_in_two_dimensions(tensor):
 
 def test_an_exception_comes_through_and_names_the_case():
     with raises(IndexError) as caught:
-        list(Trial(fails_in_two_dimensions).runs([Case(2, (3,)), Case(2, (2, 3))]))
+        list(trials(fails_in_two_dimensions, [Case(2, (3,)), Case(2, (2, 3))]))
     assert "in the case: n=2, shape (2, 3)" in " ".join(caught.value.__notes__)

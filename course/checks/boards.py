@@ -8,6 +8,7 @@ A lesson's `checks` names the worlds, and the notebook shows their boards and ha
     WHO.check(who)
 """
 
+import functools
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -20,7 +21,7 @@ from course.predictions.investigation import Investigation
 from labkit.measure.tables import Table
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class WhoWasIt:
     """An exercise: name the culprit on boards of a lesson's guilty worlds."""
 
@@ -28,14 +29,15 @@ class WhoWasIt:
     investigation: Investigation
     worlds: Mapping[str, str]  # name of a board -> who is guilty in the world that it comes from
 
+    @functools.cached_property
     def boards(self) -> dict[str, Board]:
-        """Return the boards by their names."""
+        """The boards by their names."""
         return {name: self.investigation.recorded(who) for name, who in self.worlds.items()}
 
     def tables(self) -> list[Table]:
         """Return the boards without their verdicts: what each suspect predicts, what was found."""
         tables, heads = [], ["suspect", "by", "predicts", "found, in all rounds"]
-        for name, board in self.boards().items():
+        for name, board in self.boards.items():
             rows = [
                 [f"{x}, {label}", test.experiment, test.predicts, test.found]
                 for x, label in board.suspects.items()
@@ -47,19 +49,18 @@ class WhoWasIt:
     def check(self, who: Callable[[], Any]) -> None:
         """Judge who was named: `who` returns letters by the boards' names, or in their order."""
         with checking.exercise(self.number, who, par="all culprits") as verdict:
-            boards = self.boards()
-            named = _by_board(checking.ask(who), boards)
-            for name, board in boards.items():
+            named = _by_board(checking.ask(who), self.boards)
+            for name, board in self.boards.items():
                 hold(name in named, f"an answer for the {name} board", named, "it is missing")
                 labels = {f"{x}, {label}".lower(): x for x, label in board.suspects.items()}
                 copied = labels.get(str(named[name]).strip().lower())
                 letter = copied or checking.chosen(named[name], list(board.suspects))
                 asked = f"the {name} board: who has not fallen"
                 for test in board.of(letter):
-                    against = "hold each row to its prediction. Here "
-                    against += f"{test.experiment} speaks against {letter}: {test.found}"
-                    stands, told = test.state != "fell", f"{letter}, {board.suspects[letter]}"
-                    hold(stands, asked, told, against)
+                    against = f"""hold each row to its prediction. Here {test.experiment} speaks
+                        against {letter}: {test.found}"""
+                    told = f"{letter}, {board.suspects[letter]}"
+                    hold(test.state != "fell", asked, told, against)
             verdict.reached = "all"
 
 
@@ -71,8 +72,8 @@ def _by_board(answer: Any, boards: Mapping[str, Board]) -> dict[str, Any]:
     if isinstance(answer, str):
         letters = "".join({letter for board in boards.values() for letter in board.suspects})
         alone = re.fullmatch(f"[{letters}]{{{len(boards)}}}", answer.lower())
-        named = re.findall(rf"(?<![\w'])[{letters}](?![\w'])", answer.lower())
-        named = list(answer.lower()) if alone else named
+        each = "." if alone else rf"(?<![\w'])[{letters}](?![\w'])"
+        named = re.findall(each, answer.lower())
     is_form = isinstance(named, list | tuple) and len(named) == len(boards)
     asked = 'a letter for each board, in their order (a set has none), like ("x", "y")'
     meaning = f"there are {len(boards)} boards, and each needs one letter"

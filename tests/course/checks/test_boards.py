@@ -29,8 +29,8 @@ def test_both_culprits_pass_and_the_boards_do_not_tell(exercise, capsys):
 @pytest.mark.slow
 @every_lesson
 def test_every_other_suspect_is_refused_by_a_row_that_speaks_against_it(exercise):
+    suspects = {row[0][0] for table in exercise.tables() for row in table.rows}
     for name, guilty in exercise.worlds.items():
-        suspects = {row[0][0] for table in exercise.tables() for row in table.rows}
         for suspect in suspects - {guilty}:
             said = refusal(exercise.check, lambda pair=exercise.worlds | {name: suspect}: pair)
             assert f"speaks against {suspect}" in said

@@ -1,26 +1,62 @@
 """The checks of lesson 01: a stopwatch, a foreign table, a knee, shared memory, two readings.
 
 Two of these exercises are about time and races. Their checks do not hope that a mistake shows:
-they script the calls (`sick_calls`) and the meetings of the partners (`meetings`) so that each
+they script the calls (`SICK_CALLS`) and the meetings of the partners (`meetings`) so that each
 usual mistake shows every time, on a busy machine too.
 """
 
+import time
 from collections.abc import Callable
-from itertools import product
+from dataclasses import dataclass
+from itertools import count, product
 from statistics import mean, median
+from unittest import mock
 
 import torch
+import torch.distributed as dist
 
 from course.checks import checking
 from course.checks.checking import hold
-from course.lessons.gloo_scaling import confined, meetings, sick_calls
+from course.lessons.gloo_scaling import confined, meetings
 from course.lessons.gloo_scaling.confined import Reading
 from course.lessons.gloo_scaling.meetings import Meeting
-from course.lessons.gloo_scaling.sick_calls import SickCall
+from labkit.measure import timing
 
 WITHIN = 0.4  # accepted relative error; the usual mistakes are off by a half or more
 OWN_COST = 0.05  # of a barrier, added to a call; reading a clock costs a thousandth of one
 ATTEMPTS = 3  # a busy machine spoils a reading, hardly three in a row; a mistake spoils all
+ITSELF = """the stopwatch times itself: a barrier, another collective or work of Python's own is
+done between start and stop"""
+LOOPS = "there is no warm-up, or a loop begins with 1, ends early, or does not go by its argument"
+EXCHANGE = """each rank reports its own time. A collective is done when its slowest rank is:
+exchange the times (all_reduce with ReduceOp.MAX) before you take the median"""
+
+
+@dataclass(frozen=True, slots=True)
+class SickCall:
+    """A call that is hard to time: how many ms it takes on each of three ranks, call by call."""
+
+    name: str
+    calls: tuple[tuple[int, int, int], ...]  # those that count
+    first: tuple[tuple[int, int, int], ...] = ()  # those to warm up
+    meets: bool = False  # whether each begins with an all_reduce, and so waits for a late rank
+
+
+SICK_CALLS = (
+    SickCall(
+        "the first calls are slow, and so is one rank", ((10, 10, 40),) * 3, ((150, 150, 150),) * 4
+    ),
+    SickCall(
+        "two calls are far slower than the others, and two far faster",
+        ((40, 40, 40), (4, 4, 4), (150, 150, 150), (300, 300, 300), (8, 8, 8)),
+    ),
+    SickCall("ranks take turns in being slow", ((75, 15, 15), (15, 75, 15), (15, 15, 75))),
+    SickCall(
+        "a rank is late for the next call",
+        ((40, 0, 0), (0, 40, 0), (40, 0, 0), (0, 40, 0), (40, 0, 0)),
+        meets=True,
+    ),
+)
 
 
 def check_time_call(time_call: Callable[..., float]) -> None:
@@ -31,10 +67,9 @@ def check_time_call(time_call: Callable[..., float]) -> None:
     """
     par = "within 40 % on four sick calls, own cost at most 5 % of a barrier"
     with checking.exercise("1.1", time_call, par=par) as verdict:
-        errors = [_hold_time(time_call, sick) for sick in sick_calls.SICK_CALLS]
+        errors = [_hold_time(time_call, sick) for sick in SICK_CALLS]
         for _ in range(ATTEMPTS):
-            program = sick_calls.examine_well
-            first, _ = checking.on_ranks(program, time_call, world_size=2, checks=False)
+            first, _ = checking.on_ranks(_examine_well, time_call, world_size=2, checks=False)
             cost, calls, swallowed = first
             defaults = "who gives no `warmup` and `iters` wants 5 and 20: keep the signature's"
             hold(calls == 25, "5 calls to warm up and 20 that count", f"{calls} calls", defaults)
@@ -42,15 +77,8 @@ def check_time_call(time_call: Callable[..., float]) -> None:
             hold(cost > 0, "more than 0 seconds", cost, digits)
             if cost <= OWN_COST:
                 break
-        checking.at_most(
-            cost,
-            OWN_COST,
-            what="a call that does nothing",
-            unit="barriers",
-            meaning="the stopwatch times itself: a barrier, another collective or work of Python's "
-            "own is done between start and stop",
-            timed=True,
-        )
+        told = {"what": "a call that does nothing", "unit": "barriers", "meaning": ITSELF}
+        checking.at_most(cost, OWN_COST, **told, timed=True)
         raised = "an exception of the call comes out of the stopwatch"
         bare = "a call that fails must not be timed as if it had worked: no bare `except`"
         hold(not swallowed, raised, "it was swallowed", bare)
@@ -59,34 +87,23 @@ def check_time_call(time_call: Callable[..., float]) -> None:
 
 def _hold_time(time_call: Callable[..., float], sick: SickCall) -> float:
     """Hold the number of calls, the ranks' answers and the time; return its relative error."""
-    first, count, right = len(sick.first), len(sick.calls), median(map(max, sick.calls))
+    first, iters, right = len(sick.first), len(sick.calls), median(map(max, sick.calls))
     for _ in range(ATTEMPTS):
-        ranks = checking.on_ranks(sick_calls.examine, time_call, sick, world_size=3, checks=False)
+        ranks = checking.on_ranks(_examine, time_call, sick, world_size=3, checks=False)
         calls = [calls for _, calls in ranks]
-        hold(
-            calls == 3 * [first + count],
-            f"{sick.name}: {first} calls to warm up and {count} that count",
-            f"{calls} calls on the ranks",
-            "there is no warm-up, or a loop begins with 1, ends early, or does not go by its "
-            "argument",
-        )
+        asked = f"{sick.name}: {first} calls to warm up and {iters} that count"
+        hold(calls == 3 * [first + iters], asked, f"{calls} calls on the ranks", LOOPS)
         what = f"{sick.name}: ms, the same on every rank"
         every = [1e3 * checking.answer(checking.plain(got), float, what=what) for got, _ in ranks]
-        hold(
-            max(every) - min(every) <= 1e-3 * abs(max(every)),
-            what,
-            ", ".join(f"{ms:.4g}" for ms in every),
-            "each rank reports its own time. A collective is done when its slowest rank is: "
-            "exchange the times (all_reduce with ReduceOp.MAX) before you take the median",
-        )
+        alike = max(every) - min(every) <= 1e-3 * abs(max(every))
+        hold(alike, what, ", ".join(f"{ms:.4g}" for ms in every), EXCHANGE)
         ms = every[0]
         if (error := abs(ms / right - 1)) <= WITHIN:
             return error
     slowest, own = map(max, sick.calls), map(median, zip(*sick.calls, strict=True))
+    clock = "time.time() is for dates, its clock can be set back, and was: use time.perf_counter"
     mistakes = {
-        "time.time() is for dates, its clock can be set back, and was: use time.perf_counter": (
-            min(ms, -1.0)
-        ),
+        clock: min(ms, -1.0),
         "that is the mean, which a few slow calls decide: sort the samples, take the "
         "middle one": mean(slowest),
         "ranks add up: a call is done when its slowest rank is": median(map(sum, sick.calls)),
@@ -95,13 +112,44 @@ def _hold_time(time_call: Callable[..., float], sick: SickCall) -> float:
         "you time the wait for a rank that is late. Meet (barrier) before *every* call, and start "
         "the clock after that": 2 * right,
     }
-    otherwise = (
-        "the median of the slowest rank's seconds, not ms: the middle one of *all* calls that "
-        "count, sorted, and of no warm-up. (Or is this machine busy? Then run it once more)"
-    )
+    otherwise = """the median of the slowest rank's seconds, not ms: the middle one of *all* calls
+        that count, sorted, and of no warm-up. (Or is this machine busy? Then run it once more)"""
     meaning = checking.diagnose(ms, mistakes, otherwise=otherwise, within=0.2)
     expected = f"{sick.name}: {right:.1f} ms per call, give or take {WITHIN:.0%}"
     raise checking.CheckFailed(expected, f"{ms:.1f} ms", meaning, timed=True)
+
+
+def _examine(time_call: Callable[..., float], sick: SickCall) -> tuple[float, int]:
+    """Time a sick call on a rank, while the wall clock is set back by an hour at each look.
+
+    Returns what the stopwatch returned, and how many calls it made.
+    """
+    script, numbers = [ms[dist.get_rank()] for ms in sick.first + sick.calls], count()
+
+    def call() -> None:
+        if sick.meets:
+            dist.all_reduce(torch.ones(10, 10))
+        time.sleep(script[min(next(numbers), len(script) - 1)] / 1e3)
+
+    with mock.patch.object(time, "time", count(1e9, -3600).__next__):
+        seconds = time_call(call, warmup=len(sick.first), iters=len(sick.calls))
+    return seconds, next(numbers)
+
+
+def _examine_well(time_call: Callable[..., float]) -> tuple[float, int, bool]:
+    """Time a call that does nothing, by the stopwatch's defaults, and one that fails; on all ranks.
+
+    Returns what it reports of the first, in barriers, how many calls it made, and whether it
+    swallowed the other's exception.
+    """
+    numbers, barrier = count(), timing.time_calls(dist.barrier, warmup=1, iters=9)
+    cost, calls = time_call(lambda: next(numbers)) / median(barrier), next(numbers)
+    fails = [None, ZeroDivisionError("a call that fails"), *[None] * 9]
+    try:
+        time_call(mock.Mock(side_effect=fails), warmup=0, iters=3)
+    except ZeroDivisionError:
+        return cost, calls, False
+    return cost, calls, True
 
 
 OURS = {1: 420e-6, 2: 410e-6, 4: 800e-6, 6: 1200e-6, 8: 1600e-6}  # seconds on one CPU, by pairs
@@ -119,10 +167,8 @@ def check_cpus_like_ours(cpus_like_ours: Callable[..., float | None]) -> None:
 
     Four tables: two CPUs, half a CPU, one spoilt row, and one in which no time grows.
     """
-    otherwise = (
-        "the rows of 4 pairs and more that both tables have; None where the last time is less than "
-        "1.5 times the first: then calls do not queue"
-    )
+    otherwise = """the rows of 4 pairs and more that both tables have; None where the last time is
+        less than 1.5 times the first: then calls do not queue"""
     with checking.exercise("1.2", cpus_like_ours, par="every table"):
         for name, (theirs, right) in TABLES.items():
             got = checking.ask(cpus_like_ours, dict(OURS), dict(theirs), case=name)
@@ -161,10 +207,8 @@ def check_shared_sum(shared_sum: Callable[..., None]) -> None:
     raises = {"view size is not compatible": "a tensor need not be contiguous, and view(-1) of one "
               "that is not fails: copy in its own shape"}  # fmt: skip
     with checking.exercise("1.4", shared_sum, par=par, raises=raises) as verdict:
-        hang = (
-            "the partner's slot is polled: looking again and again takes a CPU, which on a busy "
-            "machine is the partner's, and here it never gets on. wait() sleeps"
-        )
+        hang = """the partner's slot is polled: looking again and again takes a CPU, which on a busy
+            machine is the partner's, and here it never gets on. wait() sleeps"""
         checking.on_ranks(_hold_meetings, shared_sum, world_size=1, timeout=6.0, hang=hang)
         ranks = checking.on_ranks(meetings.race, shared_sum, world_size=2, checks=False)
         ours, gloo = (1e6 * max(times) for times in zip(*ranks, strict=True))
@@ -182,14 +226,12 @@ def _hold_meetings(shared_sum: Callable[..., None]) -> None:
         asleep = "nobody calls wake(), or each waits before it wakes the other, so that both sleep"
         never = f"partner {meeting.stuck}'s never did"
         hold(meeting.stuck is None, f"every wait() ends ({meeting})", never, asleep)
-        hold(
-            {*meeting.wakes, *meeting.waits} == {meetings.TURNS},
-            "1 wake() and 1 wait() per sum",
-            f"{meeting.wakes} and {meeting.waits} on the partners, in {meetings.TURNS} sums",
-            "a second meeting does keep the fast one from overwriting, but writing to the other "
-            "half in every second turn is free. And that a slot has changed does not say that all "
-            "of it is written: no sum without a wait()",
-        )
+        is_once = {*meeting.wakes, *meeting.waits} == {meetings.TURNS}
+        found = f"{meeting.wakes} and {meeting.waits} on the partners, in {meetings.TURNS} sums"
+        free = """a second meeting does keep the fast one from overwriting, but writing to the other
+            half in every second turn is free. And that a slot has changed does not say that all of
+            it is written: no sum without a wait()"""
+        hold(is_once, "1 wake() and 1 wait() per sum", found, free)
 
 
 def _hold_sum(meeting: Meeting, turn: int, me: int, tensor: torch.Tensor) -> None:
@@ -202,21 +244,14 @@ def _hold_sum(meeting: Meeting, turn: int, me: int, tensor: torch.Tensor) -> Non
         "we read what the partner wrote for the *next* turn: it was faster and overwrote its slot "
         "before we had read it. Two halves, used in turns, make that impossible": own + later,
     }
-    checking.same_values(
-        tensor,
-        own + theirs,
-        what=f"turn {turn} on partner {me} ({meeting})",
-        mistakes=mistakes,
-        meaning="we read a slot that the partner had not written in this turn: is a wait() "
-        "missing? What does a wake-up promise to who is woken? And do both partners mean the same "
-        "half?",
-    )
+    early = """we read a slot that the partner had not written in this turn: is a wait() missing?
+        What does a wake-up promise to who is woken? And do both partners mean the same half?"""
+    what = f"turn {turn} on partner {me} ({meeting})"
+    checking.same_values(tensor, own + theirs, what=what, meaning=early, mistakes=mistakes)
 
 
-CPUS = (
-    'the CPUs of the mask ("0-3,8" are five), or quota / period if that is less. It may be a part '
-    "of a CPU, and is not rounded; both figures stand in cpu_max"
-)
+CPUS = """the CPUs of the mask ("0-3,8" are five), or quota / period if that is less. It may be a
+part of a CPU, and is not rounded; both figures stand in cpu_max"""
 
 
 def check_confinement(confinement: Callable[[Reading], tuple[str, float]]) -> None:

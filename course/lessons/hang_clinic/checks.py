@@ -27,12 +27,9 @@ TRIES = "05b.tries"
 class Diagnosis:
     """What is wrong with a program."""
 
-    rank: int | None
-    """The rank whose behaviour departs from the others'; None when all do the same."""
-    call: str
-    """The call in which it waits, that it left out, or that moved wrong numbers."""
-    cause: str
-    """One of CAUSES."""
+    rank: int | None  # whose behaviour departs from the others'; None when all do the same
+    call: str  # in which it waits, that it left out, or that moved wrong numbers
+    cause: str  # one of CAUSES
 
 
 class _Truth(NamedTuple):
@@ -142,76 +139,39 @@ def tally() -> list[list]:
 class _Cure(NamedTuple):
     """What a cure may do, and in which worlds it is tried after the patient's own."""
 
-    rule: str
-    """What a cure of this patient rests on."""
-    kinds: Collection[str]
-    """The calls that it may make, beside barriers."""
+    kinds: Collection[str]  # the calls that it may make, beside barriers
     worlds: tuple[World, ...]
-    more: int = 0
-    """Calls of a rank, beside barriers, beyond the values that rank 1 returns: at most."""
-    barriers: tuple[int, int] = (0, 0)
-    """How many a rank makes, at least and at most."""
-    mistakes: Callable[[int, int], dict[str, list[float]]] = lambda rank, n: {}
-    """(rank, world_size) -> what is usually meant -> the wrong values which that gives."""
+    more: int = 0  # calls of a rank, beside barriers, beyond the values of rank 1: at most
+    barriers: tuple[int, int] = (0, 0)  # of a rank, at least and at most
 
 
 _DECIDING = ("broadcast", "scatter", "all_gather", "all_gather_into_tensor", "all_reduce")
 CURES = {
-    1: _Cure(
-        "all ranks sum the same tensor in the same call: give the calls an order that depends on "
-        "no rank, and on no set, whose order differs from process to process",
-        ("all_reduce", "all_reduce_coalesced"),
-        (World(4, late=1), World(2, own_sets=True)),
-        mistakes=lambda rank, n: {
-            "these are means: sums are asked": [1.0, 10.0],
-            "the sums are right, and returned the other way round": [10.0 * n, 1.0 * n],
-        },
-    ),
-    2: _Cure(
-        "somebody must receive before it sends, or send and receive must be started together, and "
-        "each handle kept and waited for; each rank sends one message to its right and receives "
-        "one from its left",
-        POINT_TO_POINT,
-        (World(2), World(4, late=2)),
-        more=1,
-        mistakes=lambda rank, n: {
-            "that is the right neighbour's number: the left one's is asked": [(rank + 1.0) % n],
-            "that is the rank's own number: return what was received": [float(rank)],
-        },
-    ),
-    3: _Cure(
-        "a rank that has nothing to add takes part all the same, and adds zero",
-        ("all_reduce",),
-        (World(2, late=1),),
-        mistakes=lambda rank, n: {
-            "the bad sample is in the first sum: it adds nothing": [1.0 * n, 2.0 * n, 3.0 * n]
-        },
-    ),
-    4: _Cure(
-        "a buffer is the send's until its wait: wait before you fill it anew, or give each send a "
-        "buffer of its own",
-        POINT_TO_POINT,
-        (World(2, late=1), World(3, late=0)),
-    ),
-    5: _Cure(
-        "a decision that all must take alike is made once and told, or rests on something that all "
-        "have alike, such as the number of the step. Ten steps take a second and a little more, so "
-        "two or three checkpoints are due: the age of the *last* one is asked for",
-        _DECIDING,
-        (World(3, late=2), World(2, fast_clock=1)),
-        more=20,  # in each step it is told; broadcast_object_list tells with two calls
-        barriers=(2, 5),
-    ),
-    6: _Cure(
-        "all ranks go through the same number of batches, as many as the rank with the most has; a "
-        "rank that has no items left takes part with a count of zero",
-        _DECIDING,
-        (World(2), World(3, late=2)),
-        more=1,
-        barriers=(0, 1),
-    ),
+    1: _Cure(("all_reduce", "all_reduce_coalesced"), (World(4, late=1), World(2, own_sets=True))),
+    2: _Cure(POINT_TO_POINT, (World(2), World(4, late=2)), more=1),
+    3: _Cure(("all_reduce",), (World(2, late=1),)),
+    4: _Cure(POINT_TO_POINT, (World(2, late=1), World(3, late=0))),
+    # 20 more: in each step it is told, and broadcast_object_list tells with two calls.
+    5: _Cure(_DECIDING, (World(3, late=2), World(2, fast_clock=1)), more=20, barriers=(2, 5)),
+    6: _Cure(_DECIDING, (World(2), World(3, late=2)), more=1, barriers=(0, 1)),
 }
 """By patient."""
+RULES = {
+    1: """all ranks sum the same tensor in the same call: give the calls an order that depends on no
+        rank, and on no set, whose order differs from process to process""",
+    2: """somebody must receive before it sends, or send and receive must be started together, and
+        each handle kept and waited for; each rank sends one message to its right and receives one
+        from its left""",
+    3: "a rank that has nothing to add takes part all the same, and adds zero",
+    4: """a buffer is the send's until its wait: wait before you fill it anew, or give each send a
+        buffer of its own""",
+    5: """a decision that all must take alike is made once and told, or rests on something that all
+        have alike, such as the number of the step. Ten steps take a second and a little more, so
+        two or three checkpoints are due: the age of the *last* one is asked for""",
+    6: """all ranks go through the same number of batches, as many as the rank with the most has; a
+        rank that has no items left takes part with a count of zero""",
+}
+"""What a cure of each patient rests on."""
 PAR = "right values in every world, and no call that is not needed"
 
 
@@ -238,37 +198,48 @@ def check_cure(number: int, program: Callable[[], list[float]]) -> None:
         _judge_cure(number, program)
 
 
+def _mistakes(number: int, rank: int, n: int) -> dict[str, list[float]]:
+    """Return what is usually meant in a patient's cure -> the wrong values which that gives."""
+    means = "these are means: sums are asked"
+    swapped = "the sums are right, and returned the other way round"
+    right = "that is the right neighbour's number: the left one's is asked"
+    own = "that is the rank's own number: return what was received"
+    bad = "the bad sample is in the first sum: it adds nothing"
+    mistakes = {
+        1: {means: [1.0, 10.0], swapped: [10.0 * n, 1.0 * n]},
+        2: {right: [(rank + 1.0) % n], own: [float(rank)]},
+        3: {bad: [1.0 * n, 2.0 * n, 3.0 * n]},
+    }
+    return mistakes.get(number, {})
+
+
 def _judge_cure(number: int, program: Callable[[], list[float]]) -> None:
-    healthy, cure = patient(number).healthy, CURES[number]
+    healthy, cure, rule = patient(number).healthy, CURES[number], RULES[number]
     least, most = cure.barriers
     for world in (World(patient(number).world_size), *cure.worlds):
         n = world.world_size
         timeout = checking.patience(4.0 if number == 5 else 1.5)  # patient 5 trains for one to two
         report = run_case(number, program, world=world, timeout=timeout)
         end = "it never ends" if report.kind == "hang" else "an error"
-        hold(report.returned, f"{world}: it ends", f"{end}\n{report.report}", cure.rule)
+        hold(report.returned, f"{world}: it ends", f"{end}\n{report.report}", rule)
         for rank, (calls, values) in enumerate(zip(report.calls, report.returned, strict=True)):
             for call in calls:
                 early = f"{call.touched} uses its buffer before" if call.touched else "nobody waits"
-                hold(
-                    call.waited is not None and not call.touched,
-                    f"{world}: each call is waited for, and its buffer not used before",
-                    f"rank {rank}, {call.kind}: {early}",
-                    f"wait for each; where the values are right, that is luck: {cure.rule}",
-                )
-            right, wrong = healthy(rank, n), cure.mistakes(rank, n)
+                asked = f"{world}: each call is waited for, and its buffer not used before"
+                luck = f"wait for each; where the values are right, that is luck: {rule}"
+                is_kept = call.waited is not None and not call.touched
+                hold(is_kept, asked, f"rank {rank}, {call.kind}: {early}", luck)
+            right, wrong = healthy(rank, n), _mistakes(number, rank, n)
             meanings = [meaning for meaning, those in wrong.items() if those == values]
-            meanings += [checking.NO_RETURN if values is None else cure.rule]
+            meanings += [checking.NO_RETURN if values is None else rule]
             expected = f"{world}: rank {rank} returns {right}"
             hold(values == right, expected, repr(values)[:200], meanings[0])
             made = Counter(call.kind for call in calls)
             told = f"rank {rank}: {', '.join(f'{k} x {kind}' for kind, k in made.items())}"
             barriers, budget = made.pop("barrier", 0), len(healthy(1, n)) + cure.more
+            asked = f"{world}: at most {budget} calls of a rank, out of {', '.join(cure.kinds)}, "
+            asked += f"and {least} to {most} barriers"
             meets = "a barrier makes ranks meet; it does not cure what keeps them apart"
-            hold(
-                least <= barriers <= most and {*made} <= {*cure.kinds} and made.total() <= budget,
-                f"{world}: at most {budget} calls of a rank, out of {', '.join(cure.kinds)}, and "
-                f"{least} to {most} barriers",
-                told,
-                f"{meets if barriers > most else 'the job can be done with less'}: {cure.rule}",
-            )
+            usual = meets if barriers > most else "the job can be done with less"
+            fits = {*made} <= {*cure.kinds} and made.total() <= budget
+            hold(fits and least <= barriers <= most, asked, told, f"{usual}: {rule}")

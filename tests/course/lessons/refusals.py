@@ -11,14 +11,11 @@ from course.checks.checking import CheckFailed
 SOLUTIONS = Path(__file__).resolve().parents[3] / "solutions"
 
 
-def solution(lesson, cell):
-    """The source of a lesson's own answer."""
-    cells = json.loads((SOLUTIONS / f"{lesson}_solutions.ipynb").read_text())["cells"]
-    return next("".join(one["source"]) for one in cells if one["id"] == cell)
-
-
-def changed(source, *changes, **names):
-    """The function that a source defines, with something changed in it: old, new, old, new, ..."""
+def altered(exercise, *changes, **names):
+    """Our answer to an exercise, such as "2-3", with something changed: old, new, old, new, ..."""
+    text = (SOLUTIONS / f"{int(exercise[0]):02}_solutions.ipynb").read_text()
+    sources = {cell["id"]: "".join(cell["source"]) for cell in json.loads(text)["cells"]}
+    source = sources[f"ex-{exercise}-answer"]
     for old, new in zip(changes[::2], changes[1::2], strict=True):
         assert old in source, old
         source = source.replace(old, new)

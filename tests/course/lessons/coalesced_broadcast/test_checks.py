@@ -1,20 +1,19 @@
 """Right answers in two styles, and the usual wrong ones, each refused with its own words."""
 
+from functools import partial
+
 import pytest
 import torch
 import torch.distributed as dist
 
 from course.comm import buckets
 from course.lessons.coalesced_broadcast import checks
-from tests.course.lessons.refusals import changed, refusal, solution
+from tests.course.lessons.refusals import altered, refusal
 
 pytestmark = pytest.mark.slow
 
 
-def altered(number, *changes):
-    """The solution of an exercise with something changed in it."""
-    names = {"buckets": buckets, "dist": dist, "torch": torch}
-    return changed(solution("03", f"ex-3-{number}-answer"), *changes, **names)
+ours = partial(altered, buckets=buckets, dist=dist, torch=torch)
 
 
 def send(members, src, out=None):
@@ -50,7 +49,7 @@ def two_on_their_way(tensors, cap, src):
         land(*flying.pop(0))
 
 
-@pytest.mark.parametrize("answer", [altered(1), two_on_their_way])
+@pytest.mark.parametrize("answer", [ours("3-1"), two_on_their_way])
 def test_right_coalesces(answer, capsys):
     checks.check_coalesce(answer)
     assert "3.1 passed" in capsys.readouterr().out
@@ -73,7 +72,7 @@ HASTY = (BLOCKING, STARTED, UNPACKED, f"{UNPACKED}\n        work.wait()")
     ],
 )
 def test_wrong_coalesces(changes, words):
-    assert words in refusal(checks.check_coalesce, altered(1, *changes))
+    assert words in refusal(checks.check_coalesce, ours("3-1", *changes))
 
 
 # Exercise 3.3
@@ -91,7 +90,7 @@ def in_slots(tensors, cap):
             slots[number % 2] = send(members, 0, kept.of(number, bucket))
 
 
-@pytest.mark.parametrize("answer", [altered(3), in_slots])
+@pytest.mark.parametrize("answer", [ours("3-3"), in_slots])
 def test_right_repairs(answer, capsys):
     checks.check_repaired(answer)
     assert "3.3 passed" in capsys.readouterr().out
@@ -106,7 +105,7 @@ def test_right_repairs(answer, capsys):
     ],
 )
 def test_wrong_repairs(changes, words):
-    assert words in refusal(checks.check_repaired, altered(3, *changes))
+    assert words in refusal(checks.check_repaired, ours("3-3", *changes))
 
 
 # Exercise 3.4
@@ -130,10 +129,10 @@ def by_hand(nbytes, caps, budget, alpha, fault):
 def by_the_cap(nbytes, caps, budget, alpha, fault):
     """With full buckets of the cap's bytes in place of the plan's."""
     fitting = [cap for cap in caps if 3 * (cap or sum(nbytes)) <= budget]
-    return altered(4)(nbytes, fitting, sum(nbytes), alpha, fault)
+    return ours("3-4")(nbytes, fitting, sum(nbytes), alpha, fault)
 
 
-@pytest.mark.parametrize("answer", [altered(4), by_hand])
+@pytest.mark.parametrize("answer", [ours("3-4"), by_hand])
 def test_the_cheapest_cap_that_fits_is_found(answer, capsys):
     checks.check_cap(answer)
     assert "3.4 passed" in capsys.readouterr().out
@@ -142,8 +141,8 @@ def test_the_cheapest_cap_that_fits_is_found(answer, capsys):
 @pytest.mark.parametrize(
     ("answer", "words"),
     [
-        (altered(4, "start + 3", "start + 2"), "the loop has a third"),
-        (altered(4, "> 32 * 2**20", "> 10**12"), "pay for their pages"),
+        (ours("3-4", "start + 3", "start + 2"), "the loop has a third"),
+        (ours("3-4", "> 32 * 2**20", "> 10**12"), "pay for their pages"),
         (by_the_cap, "seldom as large as the cap"),
         (lambda *_: None, "which costs"),
         (lambda *_: "25 MB", "None means: all in one"),

@@ -9,7 +9,7 @@ import torch
 import torch.distributed as dist
 
 from course.lessons.eighty_gpus import checks, logs, programs
-from tests.course.lessons.refusals import changed, refusal, solution
+from tests.course.lessons.refusals import altered, refusal
 
 pytestmark = pytest.mark.slow
 MODULES = (checks, dist, torch, logs, functools, itertools, statistics)
@@ -19,11 +19,8 @@ def group(host):
     return "nine" if host in checks.NINE else "alone" if host == 8 else "rest"
 
 
-def answer(exercise, *changes):
-    """The lesson's own, with something changed in it: old, new, old, new, ..."""
-    names = {module.__name__.rpartition(".")[2]: module for module in MODULES}
-    source = solution("07", f"ex-{exercise}-answer")
-    return changed(source, *changes, **names, dist=dist, group=group)
+NAMES = {module.__name__.rpartition(".")[2]: module for module in MODULES}
+answer = functools.partial(altered, **NAMES, dist=dist, group=group)
 
 
 def in_order(jobs, slots=checks.SLOTS):

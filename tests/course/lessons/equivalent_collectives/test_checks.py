@@ -9,7 +9,7 @@ import torch.distributed as dist
 from torch.distributed import irecv, isend
 
 from course.lessons.equivalent_collectives import checks
-from tests.course.lessons.refusals import changed, refusal, solution
+from tests.course.lessons.refusals import altered, refusal
 
 pytestmark = pytest.mark.slow
 
@@ -116,12 +116,7 @@ def test_right_answers_pass_with_what_they_reached(number, answer, reached, caps
     assert reached in capsys.readouterr().out
 
 
-def altered(number, *changes):
-    """Return the solution of an exercise with something changed in it."""
-    names = {"dist": dist, "torch": torch, "math": math}
-    return changed(solution("06", f"ex-6-{number}-answer"), *changes, **names)
-
-
+ours = functools.partial(altered, dist=dist, torch=torch, math=math)
 SECOND_TURN = "pass_on(chunks[(rank - step) % n], chunks[(rank - 1 - step) % n])"
 ISEND = ("passed_on.append(dist.isend(piece, (rank + 1) % n))", "dist.send(piece, (rank + 1) % n)")
 RIGHT = dict(zip("abcdef", [checks.VERDICTS[k] for k in (0, 1, 2, 2, 2, 0)], strict=True))
@@ -130,17 +125,17 @@ RIGHT = dict(zip("abcdef", [checks.VERDICTS[k] for k in (0, 1, 2, 2, 2, 0)], str
 @pytest.mark.parametrize(
     ("number", "wrong", "words"),
     [
-        ("1", altered(1, SECOND_TURN, "pass"), "Then a turn is missing"),
+        ("1", ours("6-1", SECOND_TURN, "pass"), "Then a turn is missing"),
         ("1", folded, "neither whole tensors, nor a round more"),
-        ("1", altered(1, "chunks = t", "tensor = tensor.clone(); chunks = t"), "own numbers"),
-        ("1", altered(1, "sending.wait()", "outgoing.add_(0); sending.wait()"), "a race"),
+        ("1", ours("6-1", "chunks = t", "tensor = tensor.clone(); chunks = t"), "own numbers"),
+        ("1", ours("6-1", "sending.wait()", "outgoing.add_(0); sending.wait()"), "a race"),
         ("2", tree, "a root that serves several"),
-        ("2", altered(2, *ISEND), "or waits for a send"),
-        ("2", altered(2, "tensor_split(chunks)", "tensor_split(1)"), "into `chunks` pieces"),
-        ("2", altered(2, "(rank - src) % n", "rank"), "count ranks from src"),
+        ("2", ours("6-2", *ISEND), "or waits for a send"),
+        ("2", ours("6-2", "tensor_split(chunks)", "tensor_split(1)"), "into `chunks` pieces"),
+        ("2", ours("6-2", "(rank - src) % n", "rank"), "count ranks from src"),
         ("3", ring, "a ring or a tree in disguise"),
-        ("2", altered(2, "tensor.view", "tensor.clone().view"), "clone make another tensor"),
-        ("3", altered(3, "2 ** int(math.log2(n))", "n"), "Off the powers of two"),
+        ("2", ours("6-2", "tensor.view", "tensor.clone().view"), "clone make another tensor"),
+        ("3", ours("6-3", "2 ** int(math.log2(n))", "n"), "Off the powers of two"),
         ("4", RIGHT | {"a": "impossible"}, "busbw is 367"),
         ("4", RIGHT | {"e": "needs a switch that adds"}, "only an all_reduce whose busbw"),
         ("4", ["possible"], "the form of the cell above"),

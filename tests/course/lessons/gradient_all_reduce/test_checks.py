@@ -1,6 +1,7 @@
 """Right answers in another style than ours, and the usual wrong ones, each refused in its words."""
 
 import time
+from functools import partial
 
 import numpy as np
 import pytest
@@ -9,7 +10,7 @@ import torch.distributed as dist
 
 from course.comm import buckets
 from course.lessons.gradient_all_reduce import checks
-from tests.course.lessons.refusals import changed, refusal, solution
+from tests.course.lessons.refusals import altered, refusal
 
 pytestmark = pytest.mark.slow
 
@@ -34,10 +35,7 @@ def test_wrong_figures(check, answer, words):
     assert words in refusal(check, lambda: answer)
 
 
-def ours(exercise, *changes):
-    """The lesson's own answer, with something changed in it: old, new, old, new, ..."""
-    names = {"checks": checks, "dist": dist, "buckets": buckets, "time": time}
-    return changed(solution("02", f"ex-{exercise}-answer"), *changes, **names)
+ours = partial(altered, checks=checks, dist=dist, buckets=buckets, time=time)
 
 
 @pytest.mark.parametrize("cap", checks.LEFT)

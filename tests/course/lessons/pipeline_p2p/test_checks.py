@@ -1,5 +1,6 @@
 """The checks of lesson 05: right answers in every style pass, each usual mistake is named."""
 
+from functools import partial
 from itertools import combinations
 
 import pytest
@@ -8,19 +9,15 @@ import torch.distributed as dist
 from torch.distributed import irecv
 
 from course.lessons.pipeline_p2p import checks, schedules, simulator
-from tests.course.lessons.refusals import changed, refusal, solution
+from tests.course.lessons.refusals import altered, refusal
 
-NAMES = {**vars(schedules), **vars(simulator), "torch": torch, "dist": dist}
-PROGRAM, CONSUME, ORDER = (solution("05", f"ex-5-{number}-answer") for number in (2, 4, 6))
+NAMES = {name: at for name, at in {**vars(schedules), **vars(simulator)}.items() if name[0] != "_"}
 BY_HOP = "(t.task.kind == 'B', t.src if t.task.kind == 'F' else -t.src)"
 
 pytestmark = pytest.mark.slow
 
 
-def altered(source, *changes):
-    """Return a solution with something changed in it, which ranks can run."""
-    names = {name: NAMES[name] for name in NAMES if name in source}
-    return changed(source, *changes, **names)
+ours = partial(altered, **NAMES, torch=torch, dist=dist)
 
 
 def the_smallest_that_ends():
@@ -63,14 +60,14 @@ def into_reused_buffers(wanted, use, *, src, like, credits):
     ("check", "answer"),
     [
         (checks.check_trace, lambda: " C: in its row they stand late"),
-        (checks.check_inference_program, altered(PROGRAM, "return steps", "yield from steps")),
+        (checks.check_inference_program, ours("5-2", "return steps", "yield from steps")),
         (checks.check_repair, the_smallest_that_ends),
         (checks.check_repair, lambda: {1, "3"}),
         (checks.check_repair, lambda: (rank for rank in torch.tensor([3, 1, 3]))),
         (checks.check_activations, counted),
         (checks.check_activations, lambda: torch.tensor([8, 4, 7, 1.5], requires_grad=True)),
         (checks.check_consume, into_reused_buffers),
-        (checks.check_order, altered(ORDER, "].begin", "].end")),
+        (checks.check_order, ours("5-6", "].begin", "].end")),
     ],
 )
 def test_right_answers_pass(check, answer):
@@ -78,19 +75,19 @@ def test_right_answers_pass(check, answer):
 
 
 WRONG = {
-    (checks.check_inference_program, PROGRAM): [
+    (checks.check_inference_program, "5-2"): [
         (("(0, 1)", "(0,)", "k + 2", "k + 1"), "at once: started in one batch"),
         (("out_of(k) +", "out_of(k + 1) +"), "put the send after the task"),
         (("Batch(tuple(moved))", "moved[0]"), "also a single one"),
         (("rank < stages - 1", "True"), "the last rank sends nothing"),
     ],
-    (checks.check_consume, CONSUME): [
+    (checks.check_consume, "5-4"): [
         (("< credits", "< 1"), "with fewer nothing moves while you compute"),
         ((", tag=tag", ""), "each with its source and its tag"),
         (("torch.empty_like(like)", "like"), "two receives share one buffer"),
         (("work.wait()", "pass"), "or you use one before its wait"),
     ],
-    (checks.check_order, ORDER): [
+    (checks.check_order, "5-6"): [
         (("when[t].begin", "t.task.micro_batch"), "something stands before what it is made of"),
         (("when[t].begin", BY_HOP), "something in front cannot start yet"),
         (("begin)", "begin)[:-1]"), "0 times in the order, not 1"),
@@ -100,11 +97,11 @@ WRONG = {
 
 
 @pytest.mark.parametrize(
-    ("check", "source", "changes", "words"),
+    ("check", "exercise", "changes", "words"),
     [(*judged, *case) for judged, cases in WRONG.items() for case in cases],
 )
-def test_a_wrong_function(check, source, changes, words):
-    assert words in refusal(check, altered(source, *changes))
+def test_a_wrong_function(check, exercise, changes, words):
+    assert words in refusal(check, ours(exercise, *changes))
 
 
 @pytest.mark.parametrize(

@@ -224,8 +224,7 @@ def bars(
     ax.grid(visible=True, axis="x", color=FAINT, linewidth=0.8)
     ax.spines["left"].set_visible(False)
     ax.margins(x=0.14)
-    ax.set_xlim(left=0)
-    ax.set_ylim(len(values) - 0.5, -0.5)
+    ax.set(xlim=(0, None), ylim=(len(values) - 0.5, -0.5))
     _note_data(ax, "", labels, values, low, high)
     return ax
 

@@ -94,9 +94,8 @@ def on_trial(first: float, last: float) -> Axes:
         look = {"color": style.color, "markersize": 8, "markeredgecolor": "white", "label": way}
         ax.plot(list(mine.values()), columns + 0.2 * (series - 1), style.marker, **look)
     ax.axvline(_LIMIT.value, color=plots.INK, linewidth=1.6)
-    ax.set_xlim(0.5, 20000)
     ax.set_yticks(range(4), [f"{a}, {nbytes / 1e9:.0f} GB" for a, nbytes in model.COLUMNS])
-    ax.set_ylim(3.6, -0.6)
+    ax.set(xlim=(0.5, 20000), ylim=(3.6, -0.6))
     ax.legend(frameon=False, fontsize=9, loc="lower right")
     note = f"divided by a hypothesis: first rows {first:.3g} S, last row {last:.3g} S"
     moved = f"If the first rows moved {first:.3g} S and the last {last:.3g} S: {above} of 20 are "

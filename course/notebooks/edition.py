@@ -132,10 +132,8 @@ def _name(path: Path) -> str:
 
 def lesson_files() -> list[Path]:
     """List the lessons' notebooks by number, then what goes deeper, then the others."""
-    folder = ROOT / "notebooks"
-    lessons = [lesson.notebook(folder) for lesson in catalogue.find().values()]
-    others = [path for path in sorted(folder.glob("*.ipynb")) if path not in lessons]
-    return [*filter(None, lessons), *sorted((folder / "deeper").glob("*.ipynb")), *others]
+    patterns = "[0-9]*.ipynb", "deeper/*.ipynb", "[!0-9]*.ipynb"
+    return [path for each in patterns for path in sorted((ROOT / "notebooks").glob(each))]
 
 
 def terms() -> list[str]:

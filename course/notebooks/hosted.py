@@ -5,16 +5,12 @@ Both are written by `python -m course sync` from one setting, `Repository` of
 can only say what is missing.
 """
 
-from __future__ import annotations
-
 import re
 import tomllib
 from pathlib import Path
-from typing import TYPE_CHECKING
 from urllib.parse import quote
 
-if TYPE_CHECKING:
-    from nbformat import NotebookNode
+from nbformat import NotebookNode, v4
 
 CELL, BADGES = "hosted", "badges"  # the ids of the cells that `fronted` puts into a lesson
 FOLDED = "hide-cell"  # the tag of a cell that JupyterLab and the reading edition show folded
@@ -76,8 +72,6 @@ def badges(repository: str, path: str = "notebooks/00_start_here.ipynb") -> str:
 
 def fronted(notebook: NotebookNode, repository: str, path: str) -> NotebookNode:
     """Return a lesson with its badges, below the title, and its cell, before the first of code."""
-    from nbformat import v4
-
     cells = [cell for cell in notebook.cells if cell.id not in (CELL, BADGES)]
     instead = _INSTALL.format(address=repository, distribution=DISTRIBUTION)
     source = _MISSING + (instead if repository else _NOWHERE)

@@ -32,14 +32,12 @@ def kept(root: Path = ROOT) -> list[Path]:
 def without_outputs(root: Path = ROOT) -> list[Path]:
     """List the solutions whose checks keep nothing that nbval could compare."""
     solutions = (path for path in kept(root) if path.parent.name == SOLUTIONS)
-    return [path for path in solutions if any(_silent(files.read(path)))]
+    return [path for path in solutions if _silent(files.read(path))]
 
 
-def _silent(notebook: NotebookNode) -> Iterator[str]:
-    for cell in notebook.cells:
-        part = exercises.part_of(cell)
-        if part and part.role == "check" and not cell.outputs:
-            yield cell.id
+def _silent(notebook: NotebookNode) -> list[str]:
+    parts = ((cell, exercises.part_of(cell)) for cell in notebook.cells)
+    return [cell.id for cell, part in parts if part and part.role == "check" and not cell.outputs]
 
 
 def with_outputs(path: Path) -> NotebookNode:
@@ -107,17 +105,15 @@ def sync(root: Path = ROOT) -> list[Path]:
 def problems(root: Path = ROOT) -> Iterator[str]:
     """Name everything that `course check` objects to, one line each, with the file in front."""
     for path in kept(root):
-        name, match = path.relative_to(root), _NAME.fullmatch(path.name)
-        notebook = files.read(path)
-        yield from (f"{name}: {problem}" for problem in files.problems(notebook))
+        notebook, match = files.read(path), _NAME.fullmatch(path.name)
+        found = list(files.problems(notebook))
         if match is None and path.stem not in UNNUMBERED:
-            yield f"{name}: a notebook's name is like 01_gloo_scaling.ipynb"
+            found.append("a notebook's name is like 01_gloo_scaling.ipynb")
         elif path.parent.name == SOLUTIONS:
-            lesson = match[1].lstrip("0")
-            for problem in exercises.problems(notebook, lesson=lesson):
-                yield f"{name}: {problem}"
-            for cell_id in _silent(notebook):
-                yield f"{name}: {cell_id} keeps no output; run 'python -m course sync --outputs'"
+            found += exercises.problems(notebook, lesson=match[1].lstrip("0"))
+            remedy = "run 'python -m course sync --outputs'"
+            found += [f"{cell_id} keeps no output; {remedy}" for cell_id in _silent(notebook)]
+        yield from (f"{path.relative_to(root)}: {problem}" for problem in found)
     yield from _unanswered(root)
     try:
         contents = derived(root)

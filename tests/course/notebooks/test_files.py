@@ -40,10 +40,8 @@ def test_an_id_that_is_unreadable_and_one_used_twice_are_named():
 
 
 def test_no_notebook_and_one_with_an_id_twice_are_refused_not_repaired(tmp_path):
-    path, twice = (
-        tmp_path / "notes.ipynb",
-        files.dumps(lesson("1", "2")).replace("step-1", "step-0"),
-    )
+    path = tmp_path / "notes.ipynb"
+    twice = files.dumps(lesson("1", "2")).replace("step-1", "step-0")
     for text, says in ((twice, "step-0"), ("not json", r"notes\.ipynb is not a notebook")):
         path.write_text(text)
         with raises(ValueError, match=says):

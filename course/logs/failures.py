@@ -23,21 +23,13 @@ def table(failed: Sequence[Failure], records: Iterable[Record], rules: Mapping) 
     grouped: dict[tuple[str, str], list[Failure]] = defaultdict(list)
     for one in failed:
         grouped[one.phase, _place(one.text)].append(one)
-    completed = {
-        (frozenset(record.values["hosts"]), record.params.get("gpus_per_host"))
-        for record in records
-    }
+    completed = {(frozenset(r.values["hosts"]), r.params.get("gpus_per_host")) for r in records}
     rows = []
     for (phase, text), tests in sorted(grouped.items(), key=lambda kind: -len(kind[1])):
-        asked = Counter(
-            f"{one.collective or 'a test'} with {one.gpus_per_host or '?'} GPUs a host"
-            for one in tests
-        )
-        judged = [
-            rules[one.kind].calls_slow(pair)
-            for one in tests
-            if one.kind in rules and (pair := pairs.of(one.hosts))
-        ]
+        kinds = ((one.collective or "a test", one.gpus_per_host or "?") for one in tests)
+        asked = Counter(f"{name} with {gpus} GPUs a host" for name, gpus in kinds)
+        ruled = [(rules[one.kind], pairs.of(one.hosts)) for one in tests if one.kind in rules]
+        judged = [rule.calls_slow(pair) for rule, pair in ruled if pair]
         each = ", ".join(f"{kind}: {n}" for kind, n in asked.most_common(6))
         slow = f"{sum(judged)} of {len(judged)}" if judged else ""
         first = f"{tests[0].file}, line {tests[0].line}"

@@ -27,12 +27,7 @@ class UnknownLog(ValueError):
 
 
 def read(path: Path) -> Log:
-    """Read a log of nccl-tests.
-
-    Raises:
-        OSError: The file cannot be opened.
-        UnknownLog: It holds no test of nccl-tests.
-    """
+    """Read a log of nccl-tests; `UnknownLog` where it holds no test, `OSError` as of any file."""
     log = Log([path.name])
     with path.open(encoding="utf-8", errors="replace") as file:
         nccl_tests.parse((line[:_LONGEST] for line in file), log)
@@ -64,15 +59,12 @@ def anonymous(log: Log) -> Log:
     def hidden(text: str) -> str:
         return pattern.sub(lambda match: numbers[match[0]], text)
 
-    def numbered(hosts: list[str]) -> list[str]:
-        return [numbers[host] for host in hosts]
-
-    records = []
+    records, failures = [], []
     for record in log.records:
-        values = {"hosts": numbered(record.values["hosts"]), "row": hidden(record.values["row"])}
-        records.append(replace(record, values=record.values | values))
-    failures = [
-        replace(one, hosts=numbered(one.hosts), text=hidden(one.text), file=hidden(one.file))
-        for one in log.failures
-    ]
+        hosts = [numbers[host] for host in record.values["hosts"]]
+        values = record.values | {"hosts": hosts, "row": hidden(record.values["row"])}
+        records.append(replace(record, values=values))
+    for one in log.failures:
+        told = {"text": hidden(one.text), "file": hidden(one.file)}
+        failures.append(replace(one, hosts=[numbers[host] for host in one.hosts], **told))
     return Log([*map(hidden, log.files)], records, failures, [*map(hidden, log.problems)])

@@ -121,14 +121,11 @@ class Test:
     def __init__(self, log: Log, name: str | None) -> None:
         self.problem, self.name, self.file = log.problem, name, one_line(log.files[0], 80)
         self.library, self.tests, self.network, self.group = "NCCL", "", "", ""
-        self.places: list[Place] = []
-        """By rank."""
-        self.alone = False
-        """Whether several processes called themselves rank 0."""
+        self.places: list[Place] = []  # by rank
+        self.alone = False  # whether several processes called themselves rank 0
         self.columns: list[str] = []
         self.rows: list[Row] = []
-        self.begun: str | None = None
-        """The beginning of a row whose figures have not come yet."""
+        self.begun: str | None = None  # the beginning of a row whose figures have not come yet
         self.opened = self.ended = False
         self.last = 0
         self.settings: dict[str, str] = {}
@@ -137,8 +134,7 @@ class Test:
     def header(self, columns: list[str]) -> None:
         """Learn from the header what stands where in a row."""
         self.columns = columns
-        self.head = columns.index("time") - 3
-        """How many words there are between the type and the figures: operation, root."""
+        self.head = columns.index("time") - 3  # words between type and figures: operation, root
         self.width = [*columns[3:], "time"].index("time", self.head + 1) - self.head
         """How many figures there are per place."""
 
@@ -265,22 +261,15 @@ class Test:
         gpus = tuple(filter(None, (self.places[rank].gpu for rank in nodes[0]))) if nodes else ()
         command = f"{self.name}_perf" if self.name else ""
         where = _provenance(gpus, one_line(self.library, 60), command, nodes)
+        # without the number of ranks there is no bus bandwidth
+        named = collective if self.name and self.world_size else None
         records = []
         for row in self.rows:
-            at = f"{self.file}, line {row.number}"
-            record = Record(
-                EXPERIMENT,
-                f"{collective}, {row.nbytes} bytes",
-                params | row.params,
-                [[row.seconds]],
-                Tier.RECORDED,
-                where,
-                # without the number of ranks there is no bus bandwidth
-                collective=collective if self.name and self.world_size else None,
-                nbytes=row.nbytes,
-                values={"wrong": row.wrong, "hosts": list(ranks), "slots": slots, "row": at},
-            )
-            records.append(record)
+            case, at = f"{collective}, {row.nbytes} bytes", f"{self.file}, line {row.number}"
+            values = {"wrong": row.wrong, "hosts": list(ranks), "slots": slots, "row": at}
+            fields = {"collective": named, "nbytes": row.nbytes, "values": values}
+            measured = params | row.params, [[row.seconds]], Tier.RECORDED, where
+            records.append(Record(EXPERIMENT, case, *measured, **fields))
         for row, record in zip(self.rows, records, strict=True):
             ours = (record.busbw or 0.0) / 1e9
             if ours and abs(row.busbw - ours) > 0.02 * ours + 0.011:
@@ -305,8 +294,7 @@ def parse(lines: Iterable[str], log: Log) -> None:
     """
     match = _NAME.search(log.files[0])
     hint = match[1] if match else None
-    current: dict[str, Test] = {}
-    """By process: the lines of several jobs may be mixed."""
+    current: dict[str, Test] = {}  # by process: the lines of several jobs may be mixed
     number = 0
 
     def test(line: str, *begun: str) -> Test:

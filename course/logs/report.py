@@ -25,15 +25,9 @@ from labkit.measure.tables import Table
 from labkit.measure.timing import summarize
 from labkit.show import plots
 
-NVLINK = {
-    "V100-SXM": 150e9,
-    "A100-SXM": 300e9,
-    "H100 80GB HBM3": 450e9,
-    "H200": 450e9,
-    "B200": 900e9,
-}
-"""Bytes per second of a GPU's NVLinks in one direction: half of what NVIDIA's data sheets state
-(V100 300, A100 600, H100 and H200 900, B200 1800 GB/s). By a part of the GPU's name."""
+NVLINK = {"V100-SXM": 150, "A100-SXM": 300, "H100 80GB HBM3": 450, "H200": 450, "B200": 900}
+"""GB/s of a GPU's NVLinks in one direction: half of what NVIDIA's data sheets state (V100 300,
+A100 600, H100 and H200 900, B200 1800 GB/s). By a part of the GPU's name."""
 SLOW = 0.8  # below this share of what is usual a record is slow
 _RINGS = ("all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce")
 _MOST_ROWS, _MOST_CURVES, _MOST_PICTURES = 400, 7, 12
@@ -108,10 +102,9 @@ def _facts(log: Log, cards: Cards) -> list[list[str]]:
     else:
         best = {_model(one): one for one in sorted(cards.values(), key=lambda one: one.busbw)}
         for model, one in best.items():
-            facts[f"one network card beside {model or 'a GPU'}"] = (
-                f"{one.busbw / 1e9:.3g} GB/s: the most that one GPU per host reached "
-                f"({one.values['row']})"
-            )
+            reached = f"{one.busbw / 1e9:.3g} GB/s: the most that one GPU per host reached"
+            name = f"one network card beside {model or 'a GPU'}"
+            facts[name] = f"{reached} ({one.values['row']})"
     return [[name, text] for name, text in facts.items() if text]
 
 
@@ -142,7 +135,7 @@ def _wire(record: Record, cards: Cards) -> tuple[float | None, str]:
     """
     hosts, model = record.values["hosts"], _model(record)
     if len(hosts) == 1:
-        known = (speed for part, speed in NVLINK.items() if part in model)
+        known = (1e9 * speed for part, speed in NVLINK.items() if part in model)
         return next(known, None), "NVLink by the data sheet"
     if isinstance(cards, float):
         return (cards, "given") if hosts else (None, "")
@@ -164,8 +157,7 @@ def _explain(record: Record, wire: float) -> str | None:
     n, hosts = record.world_size, len(record.values["hosts"])
     each = record.params.get("gpus_per_host") or 1
     rails = f"rails: {each} cards per host, each with a ring of its own"
-    causes: dict[str, float] = {}
-    """How many times the wire each of them explains alone."""
+    causes: dict[str, float] = {}  # how many times the wire each of them explains alone
     if hosts > 1 and record.collective == "all_to_all":
         parts = f"only {n - each} of {n - 1} parts of each rank's bytes leave its host"
         causes[parts] = (n - 1) / (n - each)
@@ -287,12 +279,9 @@ class _Pairs:
         slots = {pair: set(record.values["slots"]) for pair, record in self.tests.items()}
         others = [used for pair, used in slots.items() if pair not in self.slow]
         common = set.intersection(*map(slots.get, self.slow)) if self.slow else set()
-        users = {slot: sum(slot in used for used in others) for slot in sorted(common)}
-        return ", ".join(
-            f"{slot} (and {count} of {len(others)} others)"
-            for slot, count in users.items()
-            if count < len(others)
-        )
+        n = len(others)
+        users = [(slot, sum(slot in used for used in others)) for slot in sorted(common)]
+        return ", ".join(f"{slot} (and {m} of {n} others)" for slot, m in users if m < n)
 
 
 def _pairs(series: Series, log: Log) -> list[_Pairs]:
@@ -380,10 +369,8 @@ def _series(records: Iterable[Record]) -> Series:
         by_collective[record.case.partition(",")[0]].append(record)
     series: Series = defaultdict(list)
     for collective, part in by_collective.items():
-        told = [
-            " ".join(r.params.get(name, "") for name in ("settings", "dtype", "redop")).split()
-            for r in part
-        ]
+        names = "settings", "dtype", "redop"
+        told = [" ".join(r.params.get(name, "") for name in names).split() for r in part]
         common = set.intersection(*map(set, told))
         for record, words in zip(part, told, strict=True):
             hosts, each = (record.params.get(key) for key in ("hosts", "gpus_per_host"))

@@ -46,9 +46,7 @@ def beside(value: Any, measured: Any) -> str:
 def read(text: str, unit: str) -> float:
     """Read a figure as people type it: `250`, `2.5e2`, `1,000`, `250 µs`.
 
-    Raises:
-        ValueError: It is no number, or names another unit, or has a comma that may be a decimal
-            one.
+    `ValueError`: it is no number, names another unit, or has a comma that may be a decimal one.
     """
     parts = parted(text)
     if parts is None:

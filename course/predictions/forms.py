@@ -50,11 +50,7 @@ class Quiz:
         return f"{lettered(self.options)[LETTERS[self.right]]}. {self.reason}"
 
     def is_right(self, letter: str) -> bool:
-        """Tell whether an answer is right.
-
-        Raises:
-            ValueError: It is no letter of an option.
-        """
+        """Tell whether an answer is right; `ValueError` where it is no letter of an option."""
         return list(lettered(self.options)).index(letter) == self.right
 
 
@@ -188,14 +184,13 @@ def _typed(value: float | str | None) -> str:
 def _question_form(entry: Entry, kind: str, *, gated: bool) -> Any:
     from course.predictions.form import Field, Form, Reply
 
-    rows: list[tuple[str, list[Field]]] = []
-    if not entry.options:
-        rows.append(("", [Field("answer", "I expect", entry.unit, "a number")]))
-        if entry.also:
-            ends = [Field("low", "at least"), Field("high", "at most", entry.unit)]
-            rows.append(("80 % sure that it lies between:", ends))
-    elif entry.also:
-        rows.append(("", [Field("reason", "because", hint="one line", size=44, figure=False)]))
+    figure = Field("answer", "I expect", entry.unit, "a number")
+    reason = Field("reason", "because", hint="one line", size=44, figure=False)
+    ends = [Field("low", "at least"), Field("high", "at most", entry.unit)]
+    rows = [] if entry.options else [("", [figure])]
+    if entry.also:
+        more = ("", [reason]) if entry.options else ("80 % sure that it lies between:", ends)
+        rows.append(more)
     buttons = {"commit": "Commit"} | ({"skip": "Skip this question"} if gated else {})
     again = " Now run this cell again (Shift+Enter)." if gated else ""
 
@@ -210,26 +205,15 @@ def _question_form(entry: Entry, kind: str, *, gated: bool) -> Any:
         refresh(now)
         return _reply(now, again)
 
-    form = Form(
-        "course-question-form",
-        f"Your {kind}.",
-        entry.question,
-        options=lettered(entry.options),
-        rows=rows,
-        buttons=buttons,
-        act=act,
-        first=_reply(entry),
-    )
+    shown = {"options": lettered(entry.options), "rows": rows, "buttons": buttons}
+    title, first = f"Your {kind}.", _reply(entry)
+    form = Form("course-question-form", title, entry.question, act=act, first=first, **shown)
     _live.setdefault(entry.key, weakref.WeakSet()).add(form)
     return form
 
 
 def _answer(entry: Entry, typed: dict[str, str]) -> dict[str, Any]:
-    """Return what the fields of a form say, as arguments of a commitment.
-
-    Raises:
-        ValueError: A field holds no figure, or one in another unit.
-    """
+    """Return what a form's fields say, as arguments of `commit`; `ValueError` where it is wrong."""
     answer = typed.get("answer", "")
     if entry.options:
         return {"answer": answer, "reason": typed.get("reason", "").strip()}
@@ -245,14 +229,8 @@ def _quiz_form(quiz: Quiz, answered: Callable[[str], str], heading: str) -> Any:
             return Reply("Choose one first.", error=True)
         return Reply(answered(values["answer"]), open=False)
 
-    return Form(
-        "course-quiz-form",
-        heading,
-        quiz.question,
-        options=lettered(quiz.options),
-        buttons={"commit": "Answer"},
-        act=act,
-    )
+    shown = {"options": lettered(quiz.options), "buttons": {"commit": "Answer"}}
+    return Form("course-quiz-form", heading, quiz.question, act=act, **shown)
 
 
 def _rows(entry: Entry) -> list[tuple[str, str, str]]:

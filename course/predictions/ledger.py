@@ -330,11 +330,7 @@ def finished(lesson: str, *, yours: str = "", theirs: str = "") -> None:
 
 
 def _ask(key: str, question: str, **form: Any) -> Entry:
-    """Note a question in these words, or in those that the lessons have for it.
-
-    Raises:
-        ValueError: There are no words for it.
-    """
+    """Note a question in these words, or in the lessons'; `ValueError` where these have none."""
     if question:
         return ledger_file.ask(key, question, **form)
     known = questions()

@@ -27,8 +27,7 @@ from course.predictions.figures import RATIOS, written
 from course.runs import nobody_answers
 
 LETTERS = "abcdefgh"
-VERSION = 1
-"""Of a line. What a later version of the course wrote is left out."""
+VERSION = 1  # of a line; what a later version of the course wrote is left out
 REUSED = {"6.5": "crossing", "6.6": "broadcast"}
 """Number that another exercise had before -> what lines of the one that has it now call it. A line
 without this is a pass of the other one, and does not count."""
@@ -206,11 +205,7 @@ class Book:
     """Number of a line that could not be read -> why."""
 
     def take(self, line: dict[str, Any]) -> None:
-        """Add what one line says.
-
-        Raises:
-            KeyError, TypeError: It is none of ours.
-        """
+        """Add what one line says; `KeyError` or `TypeError` where it is none of ours."""
         kinds = {"key": TEXT, "at": TEXT} | LINES[line["what"]]
         values = {name: line[name] for name in kinds if name in line}
         if any(type(value) not in kinds[name] for name, value in values.items()):
@@ -232,11 +227,9 @@ class Book:
 
     def complaint(self) -> str:
         """Say in a line what was left out; nothing where all could be read."""
-        if not self.left_out:
-            return ""
         some = [f"line {number} {why}" for number, why in list(self.left_out.items())[:3]]
         more = f" and {len(self.left_out) - 3} more" if len(self.left_out) > 3 else ""
-        return f"Left out: {'; '.join(some)}{more}. All other lines count."
+        return f"Left out: {'; '.join(some)}{more}. All other lines count." if some else ""
 
 
 def location() -> Path:
@@ -259,11 +252,7 @@ def _thrown_away() -> tempfile.TemporaryDirectory[str]:
 
 
 def add(what: str, key: str, **values: Any) -> None:
-    """Add a line.
-
-    Raises:
-        OSError: The file cannot be written; says how to name another one.
-    """
+    """Add a line; `OSError` where the file cannot be written says how to name another one."""
     line = {"at": datetime.now(UTC).isoformat(timespec="seconds"), "what": what, "key": key}
     text = json.dumps(line | values, ensure_ascii=False, allow_nan=False) + "\n"
     path = location()

@@ -123,16 +123,14 @@ def _copy(source: Path, course: Path, work: Path, manifest: dict[str, str]) -> s
     copy, now, copied = work / name, _fingerprint(source), manifest.get(name)
     mine = _fingerprint(copy) if copy.exists() else None
     manifest[name] = now
-    if mine == now:
+    if mine == now or (mine is not None and copied == now):
         return ""
+    told = "copied" if mine is None else "brought up to date"
     if mine not in (None, copied):  # the learner's own
-        if copied == now:
-            return ""
-        beside = copy.with_suffix(".new.ipynb")
-        files.write(files.canonical(files.read(source)), beside)
-        return f"work/{name}: yours, kept; the course's new version is beside it as {beside.name}"
+        copy = copy.with_suffix(".new.ipynb")
+        told = f"yours, kept; the course's new version is beside it as {copy.name}"
     files.write(files.canonical(files.read(source)), copy)
-    return f"work/{name}: {'copied' if mine is None else 'brought up to date'}"
+    return f"work/{name}: {told}"
 
 
 def _fingerprint(path: Path) -> str:

@@ -39,11 +39,8 @@ class Cells:
     def untried(self, file):
         """Return the ids of cells that claim something and that a file of tests never names."""
         text = Path(file).read_text()
-        return [cell for cell in self.claiming() if f'"{cell}"' not in text]
-
-    def claiming(self):
-        """Return the ids of cells that claim something."""
-        return [cell for cell, source in self.sources.items() if "claim(" in source]
+        claiming = [cell for cell, source in self.sources.items() if "claim(" in source]
+        return [cell for cell in claiming if f'"{cell}"' not in text]
 
     def hold(self, cell, *, true, false, words):
         """Run a cell twice: the claim that says `words` must hold, and then fail."""

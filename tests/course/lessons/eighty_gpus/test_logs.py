@@ -133,11 +133,9 @@ def test_the_hosts_are_found_in_sendrecv_alone():
 
 def test_two_blocks_and_what_lies():
     eight = select(seventeen_hosts(), collective="alltoall", gpus_per_host=8)
-    found = {count: [] for count in range(3)}
-    for test in eight:
-        found[len({*test.pair} & NINE)].append(test.busbw["16GiB"])
-    ends = {count: (len(gbs), min(gbs), max(gbs)) for count, gbs in found.items()}
-    assert ends == {0: (28, 23.56, 23.64), 1: (67, 5.13, 7.39), 2: (36, 23.54, 23.62)}
+    by_count = [[t.busbw["16GiB"] for t in eight if len({*t.pair} & NINE) == n] for n in range(3)]
+    ends = [(len(gbs), min(gbs), max(gbs)) for gbs in by_count]
+    assert ends == [(28, 23.56, 23.64), (67, 5.13, 7.39), (36, 23.54, 23.62)]
     median = statistics.median(test.busbw["16GiB"] for test in eight)
     assert sum(test.busbw["16GiB"] < 0.8 * median for test in eight) == 30
     means = [logs.means(*kind) for kind in KINDS]

@@ -7,8 +7,7 @@ import subprocess
 import sys
 import time
 
-import pytest
-from pytest import mark
+from pytest import approx, mark
 
 from course import other_programs
 from labkit import launch
@@ -85,7 +84,7 @@ ADDED_UP = {
 
 @mark.parametrize(("before", "after", "cpus"), ADDED_UP.values(), ids=ADDED_UP)
 def test_what_others_used_is_added_up(before, after, cpus):
-    assert before.cpus_of_others(after, ours=10) == pytest.approx(cpus)
+    assert before.cpus_of_others(after, ours=10) == approx(cpus)
 
 
 def test_where_nobody_tells_others_are_unknown(tmp_path, monkeypatch):

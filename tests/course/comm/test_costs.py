@@ -1,8 +1,7 @@
 """The time of a message, against figures worked out by hand."""
 
 import numpy as np
-import pytest
-from pytest import approx, mark
+from pytest import approx, mark, raises
 
 from course.comm.costs import AlphaBeta
 
@@ -46,5 +45,5 @@ TOO_LITTLE = [
 
 @mark.parametrize(("sizes", "times", "message"), TOO_LITTLE)
 def test_a_fit_without_enough_data_is_refused(sizes, times, message):
-    with pytest.raises(ValueError, match=message):
+    with raises(ValueError, match=message):
         AlphaBeta.fit(sizes, times)

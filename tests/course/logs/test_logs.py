@@ -7,7 +7,6 @@ import time
 from pathlib import Path
 
 import pytest
-from pytest import approx
 
 from course.logs import logs
 from course.logs.nccl_tests import MAKING, MOVING
@@ -50,7 +49,7 @@ def test_a_real_log_of_two_tests(tmp_path):
     assert first.collective == "all_to_all"
     assert first.tier is Tier.RECORDED
     assert (first.seconds, first.nbytes, first.world_size) == ([1282.93e-6], 33554432, 2)
-    assert first.busbw == approx(13.08e9, rel=1e-3)
+    assert first.busbw == pytest.approx(13.08e9, rel=1e-3)
     assert first.params == {
         "hosts": 2, "gpus_per_host": 1, "world_size": 2, "tests": "2.17.6",
         "dtype": "double", "redop": "none", "in_place": False,
@@ -62,7 +61,7 @@ def test_a_real_log_of_two_tests(tmp_path):
     assert str(first.provenance) == "2 nodes, the first 1 x NVIDIA H100 80GB HBM3, NCCL 2.28.7"
     assert first.provenance.command == "alltoall_perf"
     assert (log.records[-1].collective, log.records[-1].nbytes) == ("send", 2**34)
-    assert log.records[-1].busbw == approx(13.61e9, rel=1e-3)
+    assert log.records[-1].busbw == pytest.approx(13.61e9, rel=1e-3)
 
 
 def test_version_2_13_says_no_name_and_the_ratio_of_its_bandwidths_tells(tmp_path):

@@ -51,9 +51,10 @@ def seventeen(name, largest, tmp_path):
     return path
 
 
-@mark.parametrize(
-    "name, largest", [("cnode2-{:03d}", 16), ("ip-10-1-2-{}", 1), ("so-ucloud-10-10-{}-10", 4)]
-)
+NAMES = [("cnode2-{:03d}", 16), ("ip-10-1-2-{}", 1), ("so-ucloud-10-10-{}-10", 4)]
+
+
+@mark.parametrize("name, largest", NAMES)
 def test_the_seventeen_hosts_show_their_fault_at_any_size_under_any_name(name, largest, tmp_path):
     log = logs.read(seventeen(name, largest, tmp_path))
     (tested,) = report._pairs(report._series(log.records), log)

@@ -13,6 +13,7 @@ LESSONS = {
     name: importlib.import_module(f"course.lessons.{name}.evidence").INVESTIGATION
     for name in sorted(path.parent.name for path in ROOT.glob("course/lessons/*/evidence.py"))
 }
+WORLDS = [(name, world) for name, asked in LESSONS.items() for world in asked.worlds]
 OWN = {
     "gloo_scaling": "b",
     "coalesced_broadcast": "c",
@@ -32,9 +33,7 @@ def test_in_the_lessons_own_world_one_is_left(lesson, guilty):
     assert "a suspect, not a proof" in board.verdict()
 
 
-@mark.parametrize(
-    ("lesson", "world"), [(name, x) for name, asked in LESSONS.items() for x in asked.worlds]
-)
+@mark.parametrize(("lesson", "world"), WORLDS)
 def test_the_board_points_at_whoever_is_guilty_and_acquits_all_others(lesson, world):
     """Beside other programs some may not be judged; on a calm machine all others fall."""
     board = LESSONS[lesson].recorded(world)

@@ -10,7 +10,8 @@ The experiments and their tests are the lesson's. What differs is the program or
 """
 
 from collections.abc import Callable
-from types import SimpleNamespace
+from functools import partial
+from types import ModuleType, SimpleNamespace
 from typing import Any
 from unittest import mock
 
@@ -26,21 +27,22 @@ from labkit.measure.records import Record
 LONG, PIECE = 32 * MB, 2**16  # bytes from which on world d cuts a message, and the pieces
 
 
-def _with_packer(work: Callable[[torch.Tensor, list[torch.Tensor]], object]) -> Callable:
-    """Return the lesson's broadcast with a packer that does more with what it has packed."""
+def _changed(module: ModuleType, name: str, changed: Callable) -> Callable:
+    """Return the lesson's broadcast with ``changed(usual, ...)`` in place of a function."""
 
     def send(tensors: list[torch.Tensor], cap: int | None, **options: Any) -> None:
-        def flatten(members: list[torch.Tensor], *, out: torch.Tensor | None = None) -> Any:
-            flat = plain(members, out=out)
-            if flat.data_ptr() != members[0].data_ptr():  # it was packed
-                work(flat, members)
-            return flat
-
-        plain = buckets.flatten
-        with mock.patch.object(buckets, "flatten", flatten):
+        with mock.patch.object(module, name, partial(changed, getattr(module, name))):
             programs.broadcast(tensors, cap, **options)
 
     return send
+
+
+def packed(work: Callable, usual: Callable, members: list[torch.Tensor], **kept: Any) -> Any:
+    """Pack tensors, and do more with what was packed."""
+    flat = usual(members, **kept)
+    if flat.data_ptr() != members[0].data_ptr():  # it was packed
+        work(flat, members)
+    return flat
 
 
 def check_again(flat: torch.Tensor, members: list[torch.Tensor]) -> None:
@@ -56,25 +58,19 @@ def fingerprint(flat: torch.Tensor, members: list[torch.Tensor]) -> None:
             member.double().pow(power).mean()
 
 
-def in_pieces(tensors: list[torch.Tensor], cap: int | None, **options: Any) -> None:
-    """Broadcast as the lesson does, through a library that cuts long messages."""
-
-    def broadcast(flat: torch.Tensor, src: int, async_op: bool = False) -> Any:
-        if flat.nbytes <= LONG:
-            return plain(flat, src, async_op=async_op)
-        for piece in flat.split(PIECE // flat.element_size()):
-            plain(piece, src)
-        return SimpleNamespace(wait=lambda: None)
-
-    plain = dist.broadcast
-    with mock.patch.object(dist, "broadcast", broadcast):
-        programs.broadcast(tensors, cap, **options)
+def in_pieces(usual: Callable, flat: torch.Tensor, src: int, async_op: bool = False) -> Any:
+    """Broadcast as a library does that cuts long messages."""
+    if flat.nbytes <= LONG:
+        return usual(flat, src, async_op=async_op)
+    for piece in flat.split(PIECE // flat.element_size()):
+        usual(piece, src)
+    return SimpleNamespace(wait=lambda: None)
 
 
 WORLDS = {
-    "a": (_with_packer(check_again), None),
-    "b": (_with_packer(fingerprint), problem.LINK),
-    "d": (in_pieces, None),
+    "a": (_changed(buckets, "flatten", partial(packed, check_again)), None),
+    "b": (_changed(buckets, "flatten", partial(packed, fingerprint)), problem.LINK),
+    "d": (_changed(dist, "broadcast", in_pieces), None),
 }
 """By the letter of who is guilty: the program, and the rate of the hosts' links."""
 

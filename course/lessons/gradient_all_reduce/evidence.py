@@ -89,21 +89,19 @@ def shares_of_largest(pairs: Sequence[tuple[dict, dict]]) -> list[float]:
     ]
 
 
-def call_by_call(
-    board: Board, timers: Sequence[Mapping[str, float]], job: SlowJob, sizes: Mapping[str, int],
-    benchmark: Sequence[float], records: Sequence[Record],
-) -> None:  # fmt: skip
+def call_by_call(board: Board, record: Record, job: SlowJob) -> None:
     """C, where the timers of the slow job are known: is the time lost where the bytes are?"""
+    shares = {name: nbytes / job.nbytes for name, nbytes in record.values["sizes"].items()}
     grew = [
-        {name: seconds - sizes[name] / job.nbytes * alone for name, seconds in timer.items()}
-        for timer, alone in zip(timers, benchmark, strict=True)
+        {name: seconds - shares[name] * alone for name, seconds in timer.items()}
+        for timer, alone in zip(record.values["training"], record.values["benchmark"], strict=True)
     ]
-    shares = [max(0.0, one[LARGEST]) / max(part(one), 1e-9) for one in grew]
+    largest = [max(0.0, one[LARGEST]) / max(part(one), 1e-9) for one in grew]
     predicts = "the classifier's calls grow where the bytes are: at least two thirds of the growth "
     predicts += "is in its largest tensor, which has 5 of 6 bytes; at 40 % or less it falls"
-    came = [outcome(share, stands=2 / 3, fell=0.4) for share in shares]
-    found = f"they {_grew([*map(part, grew)])}, {median(shares):.0%} of it in the largest tensor"
-    board.test("c", "C", predicts, came, found=found, records=records)
+    came = [outcome(share, stands=2 / 3, fell=0.4) for share in largest]
+    found = f"they {_grew([*map(part, grew)])}, {median(largest):.0%} of it in the largest tensor"
+    board.test("c", "C", predicts, came, found=found, records=[record])
 
 
 LARGEST = "classifier.0.weight"  # the call with most bytes, 83 % of the classifier's
@@ -131,12 +129,13 @@ def link(board: Board, job: SlowJob = THREAD, rounds: Sequence[tuple[float, floa
     board.test("d", "D", predicts, outcomes, found=found, **common)
 
 
-def every_timer(board: Board, spreads: Sequence[float], job: SlowJob, record: Record) -> None:
+def every_timer(board: Board, record: Record, job: SlowJob) -> None:
     """E: in the classifier's calls, is one rank's timer short where the others' are long?
 
-    `spreads` holds for each round the longest minus the shortest timer, of the call in which it is
+    Judged by the longest minus the shortest timer, in each round of the call in which it is
     largest; without the loop's first one, in which a rank that is late from backward shows.
     """
+    spreads = record.values["spreads"]
     predicts = "in one of the classifier's calls a rank's timer is shorter than the others', by at "
     predicts += f"least half of the {1e3 * job.lost:.0f} ms that were lost; at a quarter or less "
     predicts += "it falls"
@@ -160,17 +159,16 @@ def hold_all(board: Board, records: Sequence[Record], world: str) -> None:
         return
     record = runs[f"guilty: {world}"]  # there job and benchmark are known call by call
     values, nbytes = record.values, int(part(record.values["sizes"]))
-    training, benchmark = values["training"], values["benchmark"]
-    rounds = list(zip(map(part, training), benchmark, strict=True))
+    rounds = list(zip(map(part, values["training"]), values["benchmark"], strict=True))
     seconds = map(median, zip(*rounds, strict=True))
     job = SlowJob(*seconds, nbytes, values["calls"], values["link"], problem.HOSTS)
     board.question = f"Where do {1e3 * job.lost:.0f} of {1e3 * job.in_training:.0f} ms go?"
     pairs = list(zip(values["late"][::2], values["late"][1::2], strict=True))
     late_rank(board, record, pairs, values["world"]["delay"])
     small_calls(board, record, job)
-    call_by_call(board, training, job, values["sizes"], benchmark, [record])
+    call_by_call(board, record, job)
     link(board, job, rounds, [record])
-    every_timer(board, values["spreads"], job, record)
+    every_timer(board, record, job)
 
 
 INVESTIGATION = Investigation(

@@ -66,8 +66,7 @@ class Copies:
         And by how much they miss the copies that start together, at worst: 0.1 is a tenth.
         """
         lower = [pair for pair in PAIRS if pair[0] > pair[1]]
-        kinds = {kind: [p for p in lower if PUZZLE.link(*p) == kind] for kind in KINDS}
-        rates = {kind: self.median(alike) for kind, alike in kinds.items()}
+        rates = {kind: self.median(p for p in lower if PUZZLE.link(*p) == kind) for kind in KINDS}
         foretold = {(src, dst): rates[PUZZLE.link(src, dst)] for dst, src in lower}
         told = [abs(r / self.alone[src][dst] - 1) < 0.05 for (src, dst), r in foretold.items()]
         times = {dst: self.nbytes / foretold[0, dst] for dst in self.together}

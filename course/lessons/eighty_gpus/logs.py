@@ -92,10 +92,7 @@ def means(collective: str, gpus_per_host: int) -> dict[int, float]:
 
 
 def judge(rule: Callable[[int, int, Slots, str], bool]) -> Table:
-    """Lay out what a rule makes of the tests that suggested it, and of those held out.
-
-    The latter only for a rule that is right on the former.
-    """
+    """Lay out what a rule makes of the tests seen before; if all is right, of those held out."""
     rows: list[list] = []
     for words, collective, gpus in (
         ("sendrecv: you found it here", "sendrecv", (1, 4, 8)),

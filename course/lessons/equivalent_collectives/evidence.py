@@ -75,10 +75,7 @@ def sent(board: Board, by_way: Mapping[str, float], records: Mapping[str, Record
 
 
 def sums(board: Board, seconds: Sequence[float], records: Mapping[str, Record]) -> None:
-    """Hold suspect d to the seconds of the sums without a wire.
-
-    Each of the rounds of `seconds` is held against the smallest excess that was measured.
-    """
+    """Hold suspect d to the sums without a wire, each round's against the smallest excess."""
     least = min(excess(records))
     shares = [one / least for one in seconds]
     predicts = "all sums and copies of four ranks, in one process, take at least half of the excess"

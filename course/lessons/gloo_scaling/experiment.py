@@ -127,10 +127,9 @@ def posted(
     def measure() -> list[Record]:
         made = []
         for p, (name, arm) in product(pairs, chosen.items()):
-            with (place or Place(2 * p)).up() as here:
-                (seconds, *_) = here.launch(_posted, program, arm, world_size=2 * p, timeout=120)
-                params = {"part": "posted", **arm, "pairs": p}
-                made.append(here.record(name, [[seconds]], experiment=NAME, params=params))
+            here, params = place or Place(2 * p), {"part": "posted", **arm, "pairs": p}
+            (seconds, *_) = here.launch(_posted, program, arm, world_size=2 * p, timeout=120)
+            made.append(here.record(name, [[seconds]], experiment=NAME, params=params))
         return sorted(made, key=lambda record: [*places].index(record.case))
 
     return runs.watched(measure)

@@ -95,10 +95,7 @@ def timeline(record: Record) -> Timeline:
 def timers(record: Record, *, rank: int = 0, every: slice = slice(2, None)) -> list[Timer]:
     """Return one rank's timers in the order of the calls, each the median over the steps.
 
-    Args:
-        record: Of `on_hosts`.
-        rank: Whose stopwatch.
-        every: Which steps count: the first two warm up.
+    `every` says which steps count: the first two warm up.
     """
     kinds = (Kind.WAIT, Kind.MOVE)
     spans = timeline(record).split().of(rank, kinds=kinds)

@@ -80,12 +80,9 @@ def on_links(
 ) -> list[Record]:
     """Run a program on the eight hosts; where none can be made, say so and take the recorded run.
 
-    Args:
-        cases: Name of each case -> fields of its record. `params["ways"][0][-1]` is the rank whose
-            samples count. A case that was never recorded is what the model says, and stamped so.
-        program: Returns its samples in seconds, a list for each case.
-        *args: Its arguments.
-        say: Told why nothing runs here.
+    The program returns its samples in seconds, a list for each of the `cases`: name -> fields of
+    its record. `params["ways"][0][-1]` is the rank whose samples count. A case that was never
+    recorded is what the model says, and stamped so.
     """
 
     def measure(here: Place) -> list[Record]:
@@ -155,15 +152,14 @@ def compare(
 
 def as_posted(program: Callable, numel: int = 10**7, *, place: Place | None = None) -> list[Record]:
     """Run the puzzle's program in one process; return a record of each of its three copies."""
-    here = place or Place(hosts=1)
     fields = {"experiment": NAME, "nbytes": 4 * numel, "params": {"part": "posted"}}
 
-    def measure() -> list[Record]:
+    def measure(here: Place) -> list[Record]:
         copies = zip(DSTS, here.launch(program, numel)[0], strict=True)
         seconds = {f"copy to GPU {gpu}": [ms / 1e3 for ms in copy] for gpu, copy in copies}
         return [here.record(case, [samples], **fields) for case, samples in seconds.items()]
 
-    return runs.watched(measure)
+    return (place or Place(hosts=1)).watched(measure)
 
 
 def time_copies(

@@ -19,10 +19,8 @@ WORLDS = {
 }
 """By the letter of who is guilty."""
 NBYTES, FULL, POOR, PAIR_SECONDS = 8_000_000, 46e6, 7.5e6, 0.2
-"""What a copy carries, bytes per second of those servers' links, how long a copy takes alone.
-
-A rank that wakes up 4 ms late then changes a rate by 2 %.
-"""
+"""What a copy carries, bytes per second of those servers' links, how long a copy takes alone: so
+long that a rank that wakes up 4 ms late changes a rate by 2 %."""
 
 
 def world(guilty: str) -> Fabric:

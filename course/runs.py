@@ -13,8 +13,7 @@ from labkit.measure.records import Record, Tier
 from labkit.ranks import torchrun
 from labkit.ranks.launcher import launch
 
-Say = Callable[[str], object]
-"""What is told, line by line, how a measurement goes on."""
+Say = Callable[[str], object]  # what is told, line by line, how a measurement goes on
 
 
 def quiet(text: str) -> None:

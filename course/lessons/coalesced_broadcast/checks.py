@@ -50,10 +50,8 @@ LISTS: dict[str, Callable[[int], list[torch.Tensor]]] = {
     "odd shapes": _full((4000,), (3999,), (40, 50), (7, 11), (60, 30), (30, 60), (20, 20), (1,)),
 }
 """What is broadcast: the name of a list -> its tensors on a rank; the source is number 0."""
-CAPS = (0, 96, 120, 1_000_000)
-"""Bytes, of exercise 3.1; 96 and 120 are reached exactly."""
-CAP = 16_000
-"""Bytes, of exercise 3.3; two tensors of 2,000 floats."""
+CAPS = (0, 96, 120, 1_000_000)  # bytes, of exercise 3.1; 96 and 120 are reached exactly
+CAP = 16_000  # bytes, of exercise 3.3; two tensors of 2,000 floats
 PLACES = """the pieces of the buffer are not where the tensors expect them, or passed through
 another dtype: copy, in the order of the elements"""
 ANOTHER = """another bucket's values: its buffer was packed again, or received into, before this one
@@ -154,8 +152,7 @@ def _calls(buckets: Sequence, src: int) -> Counter:
 WHO = boards.WhoWasIt("3.2", evidence.INVESTIGATION, {"first": "b", "second": "d"})
 
 
-PAGE, NEW = 4096, 32 * 2**20
-"""Bytes of a page; of a buffer above which it is new memory every time."""
+PAGE, NEW = 4096, 32 * 2**20  # bytes of a page; of a buffer above which it is new memory every time
 PRICES = """calls x alpha + new pages x fault, and any three buckets that follow each other, all of
 them the plan's, which are seldom as large as the cap; a page that is begun counts as a whole one"""
 

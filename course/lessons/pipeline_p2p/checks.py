@@ -41,8 +41,7 @@ def check_trace(vote: Callable[[], str]) -> None:
         checking.letter(vote, right="c", wrong=wrong)
 
 
-PLANS = ((2, 4), (3, 7), (4, 8), (5, 6), (3, 2), (2, 1), (1, 3))
-"""Stages and micro-batches of 5.2."""
+PLANS = ((2, 4), (3, 7), (4, 8), (5, 6), (3, 2), (2, 1), (1, 3))  # stages and micro-batches of 5.2
 EARLY = """while a rank computes F_k, its queue should move F_(k+1) in and F_(k-1) out, at once:
 started in one batch. A receive right before its task moves nothing meanwhile; one that stands too
 early holds up the sends behind it until its data are computed"""
@@ -139,8 +138,7 @@ def check_repair(receivers: Callable[[], Iterable[int]]) -> None:
 
 
 SENDER, CONSUMER = 2, 1
-EXCHANGES = ((1, 3), (2, 10), (3, 5), (3, 1), (2, 0))
-"""Credits and messages of 5.4."""
+EXCHANGES = ((1, 3), (2, 10), (3, 5), (3, 1), (2, 0))  # credits and messages of 5.4
 LIKE = torch.empty(2, 50_000, dtype=torch.int32)
 NEXT = """post `credits` of them before the first wait, in the order of `wanted`, each with its
 source and its tag (without them it takes from anybody, rank -1, and tag 0); wait for one, use it,

@@ -36,12 +36,6 @@ class Cells:
         exec(self.sources["imports"], self.imported)
         self.imported |= UNASKED | {"claim": claim} | given
 
-    def untried(self, file):
-        """Return the ids of cells that claim something and that a file of tests never names."""
-        text = Path(file).read_text()
-        claiming = [cell for cell, source in self.sources.items() if "claim(" in source]
-        return [cell for cell in claiming if f'"{cell}"' not in text]
-
     def hold(self, cell, *, true, false, words):
         """Run a cell twice: the claim that says `words` must hold, and then fail."""
         self.run(cell, **true)

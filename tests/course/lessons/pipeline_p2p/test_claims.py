@@ -79,7 +79,3 @@ def test_without_links_the_recorded_run_bears_the_lesson_out(monkeypatch, tmp_pa
     for name in ("mystery", "slow", "fast", "longer", "free"):
         assert names[name].tier == "RECORDED"
     assert names["board"].left == ["d"]
-
-
-def test_every_claim_is_tried():
-    assert LESSON.untried(__file__) == []

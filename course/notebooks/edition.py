@@ -23,7 +23,6 @@ from nbformat import NotebookNode, v4
 from course import catalogue
 from course.catalogue import ROOT
 from course.notebooks import files, hosted
-from course.runs import Say
 
 SETTINGS, GLOSSARY = "docs/edition", "docs/glossary.md"
 GUIDES = (
@@ -45,7 +44,7 @@ _NOT_PROSE = re.compile(
 """Code, links, formulas, tags, headings, tables: nothing in them is linked to the glossary."""
 
 
-def build(out: Path, *, reuse: bool | Path = False, say: Say = print) -> Path:
+def build(out: Path, *, reuse: bool | Path = False) -> Path:
     """Run the lessons, build the site in the folder `out`, whose content goes; return its front.
 
     Each executed lesson is kept, in `out`-runs. With `reuse` a lesson whose cells are still those
@@ -62,11 +61,11 @@ def build(out: Path, *, reuse: bool | Path = False, say: Say = print) -> Path:
         shutil.rmtree(folder, ignore_errors=True)
     runs = reuse if isinstance(reuse, Path) else out.with_name(f"{out.name}-runs")
     beside = {_name(path): path.read_bytes() for pattern in FILES for path in ROOT.glob(pattern)}
-    for name, content in [*beside.items(), *pages(say, runs, reuse=bool(reuse))]:
+    for name, content in [*beside.items(), *pages(runs, reuse=bool(reuse))]:
         path = source / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(content if isinstance(content, bytes) else content.encode())
-    say("building the pages")
+    print("building the pages")
     command = [
         sys.executable, "-m", "sphinx", "-q", "-b", "html", "-c", str(ROOT / SETTINGS),
         "-d", str(out.with_name(f"{out.name}-doctrees")), str(source), str(out),
@@ -77,11 +76,11 @@ def build(out: Path, *, reuse: bool | Path = False, say: Say = print) -> Path:
     return out / "index.html"
 
 
-def pages(say: Say, runs: Path, *, reuse: bool = False) -> Iterator[tuple[str, str]]:
+def pages(runs: Path, *, reuse: bool = False) -> Iterator[tuple[str, str]]:
     """Run the lessons, or reuse their runs; yield what Sphinx reads: each path and its text."""
     lessons, exercises = lesson_files(), sorted((ROOT / "exercises").glob("*.ipynb"))
     for path in lessons:
-        yield _name(path), files.dumps(prepared(_ran(path, runs, say, reuse=reuse), terms()))
+        yield _name(path), files.dumps(prepared(_ran(path, runs, reuse=reuse), terms()))
     for path in exercises:
         page = prepared(files.read(path), [])
         hint = f"*To run it: `python -m course start`, then `work/{_name(path)}`.*"
@@ -111,16 +110,16 @@ def pages(say: Say, runs: Path, *, reuse: bool = False) -> Iterator[tuple[str, s
     yield "index.md", front
 
 
-def _ran(path: Path, runs: Path, say: Say, *, reuse: bool) -> NotebookNode:
+def _ran(path: Path, runs: Path, *, reuse: bool) -> NotebookNode:
     """Run a lesson and keep it, or take the kept one where its cells have not changed."""
     kept = runs / path.relative_to(ROOT)
     if reuse and kept.exists():
         before, now = files.read(kept), files.read(path)
         if [cell.source for cell in before.cells] == [cell.source for cell in now.cells]:
             when = datetime.fromtimestamp(kept.stat().st_mtime)
-            say(f"{_name(path)}: as it ran on {when:%Y-%m-%d at %H:%M}")
+            print(f"{_name(path)}: as it ran on {when:%Y-%m-%d at %H:%M}")
             return before
-    say(f"running {_name(path)}")
+    print(f"running {_name(path)}")
     ran = files.execute(path, LABKIT_STATIC="1")  # no sliders
     files.write(ran, kept)
     return ran

@@ -110,13 +110,13 @@ def test_a_kept_run_is_used_until_its_lesson_changes(monkeypatch, tmp_path):
     monkeypatch.setattr(edition.files, "execute", execute)
     for source, reuse, runs in (("1", True, 1), ("1", True, 1), ("2", True, 2), ("2", False, 3)):
         files.write(files.canonical(notebook(cell("a", source))), lesson)
-        made = edition._ran(lesson, tmp_path / "runs", len, reuse=reuse)
+        made = edition._ran(lesson, tmp_path / "runs", reuse=reuse)
         assert made.cells[0].source == source and len(ran) == runs
 
 
 def test_exercises_come_without_their_solutions(monkeypatch, tmp_path):
     monkeypatch.setattr(edition.files, "execute", lambda path, **_: files.read(path))
-    pages = dict(edition.pages(len, tmp_path))
+    pages = dict(edition.pages(tmp_path))
     assert "NotImplementedError" in pages["exercises/06_exercises.ipynb"]
     assert all("BEGIN SOLUTION" not in page for page in pages.values())
     assert all(name in pages for name in edition.GUIDES)
@@ -135,7 +135,7 @@ def site(tmp_path_factory, ran):
         patch.setattr(edition, "GUIDES", edition.GUIDES[:1])
         patch.setattr(edition, "pages", few)
         patch.setattr(edition.files, "execute", lambda path, **_: copy.deepcopy(ran))
-        edition.build(folder / "html", reuse=folder / "calm", say=len)
+        edition.build(folder / "html", reuse=folder / "calm")
     kept = list((folder / "calm").rglob("*.ipynb"))
     assert len(kept) == 1, "runs are kept where they were sought"
     handler = type("Quiet", (http.server.SimpleHTTPRequestHandler,), {"log_message": lambda *a: 0})

@@ -11,7 +11,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from urllib.request import urlopen
 
-from pytest import importorskip
+from pytest import importorskip, mark
 
 ROOT = Path(__file__).resolve().parents[2]
 PICTURES = ROOT / "build" / "browser"
@@ -40,6 +40,9 @@ FILES = {
 def chromium():
     """Where the browser is, or None."""
     return shutil.which("chromium") or shutil.which("chromium-browser")
+
+
+needs_chromium = mark.skipif(not chromium(), reason="no Chromium here: apt-get install chromium")
 
 
 def environment(folder):

@@ -8,10 +8,7 @@ from pytest import mark
 from course.predictions.form import Field, Form, Reply
 from tests.browser import lab
 
-pytestmark = [
-    mark.timeout(120),
-    mark.skipif(lab.chromium() is None, reason="no Chromium here: apt-get install chromium"),
-]
+pytestmark = [mark.timeout(120), lab.needs_chromium]
 PAGE = """
 <!doctype html><title>form</title><style>{css}</style><body style="margin:8px">
 <script type="module">

@@ -11,16 +11,11 @@ from pytest import mark
 from course.predictions import ledger_file
 from tests.browser import lab
 
-pytestmark = [
-    mark.slow,
-    mark.timeout(600),
-    mark.skipif(lab.chromium() is None, reason="no Chromium here: apt-get install chromium"),
-    mark.skipif(not shutil.which("jupyterhub"), reason="no JupyterHub: pip install jupyterhub"),
-    mark.skipif(
-        not shutil.which("configurable-http-proxy"),
-        reason="no proxy here: npm install -g configurable-http-proxy",
-    ),
-]
+NEEDS = {"jupyterhub": "pip install", "configurable-http-proxy": "npm install -g"}
+pytestmark = [mark.slow, mark.timeout(600), lab.needs_chromium]
+for name, by in NEEDS.items():
+    reason = f"no {name} here: {by} {name}"
+    pytestmark.append(mark.skipif(not shutil.which(name), reason=reason))
 OURS = """
 c = get_config()
 load_subconfig("{root}/docs/jupyterhub_config.py")

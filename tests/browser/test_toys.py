@@ -10,11 +10,7 @@ from course.play import toy
 from tests.browser import lab
 from tools import stills
 
-pytestmark = [
-    mark.slow,
-    mark.timeout(300),
-    mark.skipif(lab.chromium() is None, reason="no Chromium here: apt-get install chromium"),
-]
+pytestmark = [mark.slow, mark.timeout(300), lab.needs_chromium]
 IN, WATCH = "which rank 1 receives from rank", "the stopwatch's"
 KEYS = {
     "00.sum": [("number of rank 0", "ArrowRight ArrowRight"), ("▶ all_reduce", "Space Space")],
@@ -48,16 +44,11 @@ KEYS = {
         ("arrival of rank 2", "End" + 12 * " ArrowLeft"),
     ],
     "03.parcels": [
-        ("number of boxes", "Home ArrowRight ArrowRight"),
-        ("▶ Send", "Space"),
-        ("number of boxes", "Home"),
-        ("▶ Send", "Space"),
-        ("Keep the boxes", "Space"),
-        ("▶ Send", "Space"),
-        ("price of a trip", "ArrowRight ArrowRight"),
-        ("▶ Send", "Space"),
-        ("number of boxes", "End"),
-        ("▶ Send", "Space"),
+        ("number of boxes", "Home ArrowRight ArrowRight", "▶ Send"),
+        ("number of boxes", "Home", "▶ Send"),
+        ("Keep the boxes", "Space", "▶ Send"),
+        ("price of a trip", "ArrowRight ArrowRight", "▶ Send"),
+        ("number of boxes", "End", "▶ Send"),
     ],
     "04.map": [("over 5", "Space"), ("in chunks", "Space"), ("over 7", "Space")],
     "05.queues": [
@@ -69,13 +60,10 @@ KEYS = {
     ],
     "05b.waits": [
         ("▶ All, in turn", "Space"),
-        ("send to 1, on rank 0", "Home"),
-        ("▶ All, in turn", "Space"),
-        ("return, on rank 1", "ArrowLeft"),
-        ("▶ All, in turn", "Space"),
+        ("send to 1, on rank 0", "Home", "▶ All, in turn"),
+        ("return, on rank 1", "ArrowLeft", "▶ All, in turn"),
         ("return, on rank 1", "End"),
-        ("all_reduce, on rank 0", "Home"),
-        ("▶ All, in turn", "Space"),
+        ("all_reduce, on rank 0", "Home", "▶ All, in turn"),
     ],
     "06.ring": [
         *((f"chunk r - {number}", "Space") for number in (1, 2, 3)),
@@ -83,17 +71,14 @@ KEYS = {
         ("everything", "Space Space"),
     ],
     "07.rails": [
-        ("ring B", "ArrowRight ArrowRight"),
-        ("▶ all_reduce", "Space"),
+        ("ring B", "ArrowRight ArrowRight", "▶ all_reduce"),
         ("ring C", "End ArrowLeft"),
-        ("ring D", "End"),
-        ("▶ all_reduce", "Space"),
+        ("ring D", "End", "▶ all_reduce"),
         ("ring C", "Home"),
-        ("Card 2 is sick", "Space"),
-        ("▶ all_reduce", "Space"),
+        ("Card 2 is sick", "Space", "▶ all_reduce"),
     ],
 }
-"""By toy: what has the focus, and which keys are pressed there."""
+"""By toy: what has the focus, which keys are pressed there, and which button after that."""
 
 
 @fixture(scope="module")
@@ -114,10 +99,13 @@ def focus(page, label):
 
 def play(page, key):
     """Reach all goals by keys alone."""
-    for label, keys in KEYS[key]:
+    for label, keys, *button in KEYS[key]:
         focus(page, label)
         for one in keys.split():
             page.keyboard.press(one)
+        for last in button:
+            focus(page, last)
+            page.keyboard.press("Space")
     page.get_by_text("All goals met.").wait_for(timeout=5000)
 
 

@@ -60,14 +60,11 @@ def test_what_was_measured_elsewhere_is_recorded_and_nothing_else_changes(record
     assert load(path, recorded=True)[0] == dataclasses.replace(record, tier=Tier.RECORDED)
 
 
-@mark.parametrize(
-    ("text", "says"),
-    [
-        ("not json", "is no file of labkit records"),
-        ("[1, 2]", "is no file of labkit records"),
-        ('{"version": 99, "records": []}', "version 99; this labkit reads 3"),
-    ],
-)
+FOREIGN = dict.fromkeys(["not json", "[1, 2]"], "is no file of labkit records")
+FOREIGN |= {'{"version": 99, "records": []}': "version 99; this labkit reads 3"}
+
+
+@mark.parametrize(("text", "says"), FOREIGN.items())
 def test_another_kind_of_file_or_version_is_refused(text, says, tmp_path):
     path = tmp_path / "other.json"
     path.write_text(text)

@@ -150,18 +150,11 @@ def test_a_launcher_that_is_held_up_hears_them_in_the_order_in_which_they_fell(k
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "work",
-    [
-        lambda: get_context("fork").Process(target=time.sleep, args=(30,)).start(),
-        lambda: os.system("sleep 30 &"),
-    ],
-    ids=["forked", "of the shell"],
-)
-def test_workers_of_a_rank_do_not_hide_that_it_was_first(work):
+def test_workers_of_a_rank_do_not_hide_that_it_was_first():
     def program():
         if dist.get_rank() == 2:
-            work()
+            get_context("fork").Process(target=time.sleep, args=(30,)).start()
+            os.system("sleep 30 &")
         killed_among(2, lambda: os._exit(1))
 
     with pytest.raises(RankDied, match="rank 2 of 3 was killed by SIGKILL"):

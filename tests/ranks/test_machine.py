@@ -17,10 +17,10 @@ def cgroup(root, files, own="0::/\n"):
     return cpu_quota(root, root / "own")
 
 
-@mark.parametrize(
-    ("text", "limit"),
-    [("150000 100000\n", 1.5), ("max 100000\n", None), ("400000 200000", 2.0), ("junk", None)],
-)
+LIMITS = {"150000 100000\n": 1.5, "max 100000\n": None, "400000 200000": 2.0, "junk": None}
+
+
+@mark.parametrize(("text", "limit"), LIMITS.items())
 def test_a_limit_of_cgroup_v2(tmp_path, text, limit):
     assert cgroup(tmp_path, {"cpu.max": text}) == limit
 

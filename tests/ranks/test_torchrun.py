@@ -92,7 +92,7 @@ def three_ranks(tmp_path_factory):
     return done.returncode, {subject: rest for subject, *rest in lines}, done.stderr
 
 
-def test_the_ranks_that_are_there_are_used(three_ranks):
+def test_the_ranks_that_are_there_are_used_with_checks_and_threads_as_asked(three_ranks):
     _, told, err = three_ranks
     everybody, fewer = "[(6, '3'), (6, '3'), (6, '3')]", "[(3, '2'), (3, '2')]"
     refused = "ValueError world_size=9, but 3 ranks were started."
@@ -102,10 +102,6 @@ def test_the_ranks_that_are_there_are_used(three_ranks):
         "RuntimeError connection lost",
         "ValueError everywhere",
     ]
-
-
-def test_checks_and_threads_are_as_asked(three_ranks):
-    _, told, err = three_ranks
     assert told.get("as asked") == ["[2, 2, 2]", "[1, 1, 1]", "restored 1 OFF", "True"], err
 
 

@@ -134,8 +134,7 @@ def pytest_terminal_summary(terminalreporter):
         terminalreporter.write_line(f"{seconds.total():8.1f}  all")
     elsewhere = sum(line["recorded"] for line in lines)
     counts = Counter(line["verdict"] for line in lines if not line["recorded"])
-    skipped = terminalreporter.stats.get("skipped", ())
-    left = [report for report in skipped if claims.NOT_JUDGED in str(report.longrepr)]
+    left = [one for one in stats.get("skipped", ()) if claims.NOT_JUDGED in str(one.longrepr)]
     if lines or left:
         terminalreporter.section("judged on this machine")
         text = ", ".join(f"{counts[name]} {name}" for name in VERDICTS)

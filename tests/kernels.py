@@ -30,7 +30,7 @@ MAIN = "from tests.kernels import serve; serve({})"
 
 
 class Forked:
-    """As much of a `subprocess.Popen` as jupyter_client uses; its parent is the forking process."""
+    """As much of a `subprocess.Popen` as is used of it; its parent is the process that forked."""
 
     stdin = stdout = stderr = None
 
@@ -38,6 +38,8 @@ class Forked:
         self.pid = pid
 
     def poll(self):
+        with contextlib.suppress(ChildProcessError):  # it is one where a kernel forks its server
+            os.waitpid(self.pid, os.WNOHANG)
         return None if Path(f"/proc/{self.pid}").exists() else 0
 
     def wait(self, timeout=None):
@@ -67,13 +69,6 @@ class Forker:
     def close(self):
         self.process.communicate()
         self.folder.cleanup()
-
-
-class OwnFork(Forked):
-    def poll(self):
-        with contextlib.suppress(ChildProcessError):
-            os.waitpid(self.pid, os.WNOHANG)
-        return super().poll()
 
 
 def launch_kernel(address, cmd, *, env, cwd, **ignored):
@@ -127,7 +122,7 @@ class ForkedServer(server.Server):
 
     def _start(self, descriptor):
         if pid := os.fork():
-            return OwnFork(pid)
+            return Forked(pid)
         os.setsid()
         os.dup2(self._stderr.fileno(), 2)
         self._socket.close()

@@ -7,6 +7,7 @@ learner's copy what is open or wrong is told in one line (`-vv` shows all).
 
 import contextlib
 import functools
+import itertools
 import re
 import sys
 import textwrap
@@ -55,8 +56,9 @@ class Notebook(IPyNbFile):
         self.is_lesson = not parts
         untouched = folder == tree.EXERCISES
         beside = folder == f"{tree.LESSONS}/{tree.DEEPER}" or self.path.stem in tree.UNNUMBERED
-        self.limit = self.config.option.nbval_cell_timeout
-        marks = ["lesson"] * self.is_lesson + ["slow"] * beside
+        marks = [pytest.mark.timeout(self.config.option.nbval_cell_timeout + 60)]
+        marks += ["lesson"] * self.is_lesson + ["slow"] * beside
+        items = []
         says_which = any(TIMED in tags(item.cell) for item in cells)
         claims_any = any("claim(" in item.cell.source for item in cells)
         whole = self.is_lesson and claims_any and not says_which
@@ -68,14 +70,12 @@ class Notebook(IPyNbFile):
                 cell.expect_untouched()
             elif whole or TIMED in tags(item.cell):
                 cell.add_marker("alone")
-            for mark in (*marks, pytest.mark.timeout(self.limit + 60)):
-                cell.add_marker(mark)
-            yield cell
+            items.append(cell)
         if self.is_lesson:
-            whole = Whole.from_parent(self, name="whole")
-            for mark in marks:
-                whole.add_marker(mark)
-            yield whole
+            items.append(Whole.from_parent(self, name="whole"))
+        for item, mark in itertools.product(items, marks):
+            item.add_marker(mark)
+        yield from items
         sources = {cell.source.strip() for cell in self.nb.cells}
         lost = [checks[source] for source in checks if source not in sources]
         for check in () if self.is_lesson else lost:

@@ -2,8 +2,6 @@
 
 import re
 import shutil
-import subprocess
-import sys
 import tempfile
 from pathlib import Path
 from xml.etree import ElementTree
@@ -12,7 +10,7 @@ from pytest import fixture, mark
 
 from course.notebooks import files
 from tests.course.samples import lesson
-from tests.ranks.nodes import ROOT, environment, python
+from tests.ranks.nodes import ROOT, python, started
 
 LEARNER = "python -m pytest --nbval-lax work/exercises/02_exercises.ipynb"
 INSTRUCTOR = "python -m pytest --nbval-lax work/hand-ins --junitxml=work/hand-ins.xml"
@@ -41,9 +39,7 @@ def hand_in(folder, *, solved, change=lambda cells: None):
 
 
 def answer_wrongly(cells):
-    answer = cells["ex-2-2-answer"]
-    name = re.search(r"def (\w+)", answer.source)[1]
-    answer.source = f"def {name}(*_):\n    return 'z'"
+    cells["ex-2-2-answer"].source = "def best_cap():\n    return 'z'"
 
 
 def never_end(cells):
@@ -75,8 +71,8 @@ time.sleep(0.5)
 raise CheckFailed("at most 1 s", "2 s", "what it means", timed={timed})
 """
 BUSY = """
-import os, sys, time
-while not os.path.exists(sys.argv[1]):
+import os, time
+while not os.path.exists(os.environ["BEGAN"]):
     time.sleep(0.02)
 while time.process_time() < 5:
     pass
@@ -91,7 +87,7 @@ def test_beside_other_programs_only_what_a_clock_refuses_is_not_judged(hand_ins)
     files.write(notebook, hand_ins / "dealt" / "timed.ipynb")
     for name in "ab":
         files.write(lesson("a = 1", *["a"] * 9), hand_ins / "dealt" / f"{name}.ipynb")
-    with subprocess.Popen([sys.executable, "-c", BUSY, hand_ins / "dealt" / "began"]) as busy:
+    with started(BUSY, BEGAN=str(hand_ins / "dealt" / "began")) as busy:
         status, text = told(f"python -m pytest -n 2 --nbval-lax {hand_ins / 'dealt'}")
         busy.kill()
     assert status == 1
@@ -153,16 +149,17 @@ def test_without_our_options_nbval_says_the_same(tmp_path):
 
 
 @mark.slow
-def test_where_nobody_can_answer_gates_are_open_and_one_line_says_so(tmp_path):
+def test_where_nobody_can_answer_gates_are_open_and_one_line_says_so(tmp_path, monkeypatch):
     ask = 'from course.predictions.ledger import gate, predict\npredict("1.a", "How long?", "s")'
     seen = 'gate("1.a")\nprint("seen")'
     files.write(lesson(ask, seen, seen), tmp_path / "01.ipynb")
-    own, ours = ROOT / "work" / "ledger.jsonl", ("LABKIT_LEDGER", "COURSE_GATES")
-    variables = {name: value for name, value in environment().items() if name not in ours}
+    for name in ("LABKIT_LEDGER", "COURSE_GATES"):
+        monkeypatch.delenv(name)
+    own = ROOT / "work" / "ledger.jsonl"
     before = own.read_text() if own.exists() else None
     words = ["-m", "nbconvert", "--execute", "--inplace", "--to=notebook", "01.ipynb"]
-    options = {"cwd": tmp_path, "env": variables, "check": True, "capture_output": True}
-    subprocess.run([sys.executable, *words], **options)
+    done = python(*words, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
     after = own.read_text() if own.exists() else None
     assert after == before, "the learner's own file is left alone"
     _, first, second = (cell.outputs for cell in files.read(tmp_path / "01.ipynb").cells)

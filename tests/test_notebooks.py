@@ -50,7 +50,7 @@ def test_what_is_given_away_would_be_seen():
     ask = cell("ask", 'predict("9.a", "How many?", "times")')
     vote = cell("vote", 'choose("9.b", "Why?", ["the late rank", "the bytes"])')
     run = cell("run", 'gate("9.a")\nprint(1)')
-    end = cell("end", 'reconcile("9.a", 320.5 / 48.9, tier="PUBLISHED")')
+    end = cell("end", 'reconcile("9.a", 6.554, tier="PUBLISHED")')
     both = cell("both", 'gate("9.b")\nreconcile("9.b", "b", tier="MEASURED")')
     assert walk(ask, run, end) == walk(vote, both) == []
     assert "never reconciled" in walk(ask, run)[0]

@@ -150,13 +150,6 @@ class Launcher(Options):
         return outcome
 
 
-def default_backend(world_size: int) -> str:
-    """Return what `launch` takes if no backend is given: gloo, and NCCL beside it for GPUs."""
-    if torchrun.is_here():
-        return torchrun.default_backend()
-    return _choose_backend(None, world_size, None)
-
-
 def _outcome(
     options: Options, program: Callable[..., T], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> list[T] | BaseException:

@@ -1,11 +1,13 @@
 """The clinic's judgements: does a diagnosis name rank, call and cause, and does a cure cure?"""
 
 import inspect
+import json
 import os
 import re
 from collections import Counter
 from collections.abc import Callable, Collection
 from dataclasses import astuple, dataclass
+from pathlib import Path
 from typing import NamedTuple
 
 from course.checks import checking
@@ -33,51 +35,19 @@ class Diagnosis:
 
 
 class _Truth(NamedTuple):
-    """A right diagnosis, with the names that its call may have, and two hints."""
+    """A right diagnosis, with the names that its call may have, two hints, and what a cure does."""
 
     rank: int | None
-    calls: tuple[str, ...]
+    calls: list[str]
     cause: str
     file_hint: str
     cause_hint: str
+    rule: str
 
 
-_TRUTHS = {
-    1: _Truth(
-        1, ("all_reduce",), "other order",
-        "nobody waits here: two ranks return the same pair, one returns it the other way round; "
-        "and there is only one kind of call",
-        "each value is a sum, but of what? 12 = 1 + 10 + 1: add up which tensors met",
-    ),
-    2: _Truth(
-        None, ("send",), "circle of sends",
-        "all three do the same, there is no odd one out: on which line do they stand?",
-        "every rank stands on the same line; who would have to move first?",
-    ),
-    3: _Truth(
-        1, ("all_reduce",), "swallowed exception",
-        "two ranks wait for a third that has finished: which call did that one skip?",
-        "all ranks have three batches; who finished with fewer calls, without complaint? What "
-        "lets a rank go on after something failed?",
-    ),
-    4: _Truth(
-        0, ("isend", "send"), "early reuse",
-        "nobody waits here, and the receiver does as it should: who fills the buffer, and which "
-        "call borrows it?",
-        "all numbers are the last one: what was in the buffer when it was really sent?",
-    ),
-    5: _Truth(
-        1, ("barrier", "all_reduce"), "local decision",
-        "two ranks wait in the same call, one in another: which one, and in which?",
-        "all ranks run the same `if`. On what does it depend, and is that the same on all of them?",
-    ),
-    6: _Truth(
-        0, ("all_reduce",), "uneven work",
-        "three ranks are at the end of the epoch, where they should wait; who has a batch left, "
-        "and makes which call once more?",
-        "4097 = 4 x 1024 + 1, in batches of 256: how many batches does each rank have?",
-    ),
-}  # fmt: skip
+def _truth(number: int) -> _Truth:
+    rows = json.loads(Path(__file__).with_name("patients.json").read_text(encoding="utf-8"))
+    return _Truth(**rows[str(number)])
 
 
 def judge(number: int, diagnosis: Diagnosis) -> None:
@@ -87,7 +57,7 @@ def judge(number: int, diagnosis: Diagnosis) -> None:
     tells, the program's source is shown: the cause is read there. Every different diagnosis counts
     as a try, and the ledger keeps it.
     """
-    program, truth = patient(number).program, _TRUTHS[number]
+    program, truth = patient(number).program, _truth(number)
     given = checking.answer(diagnosis, Diagnosis, what="what is wrong with the patient")
     rank_is_right = str(given.rank) == str(truth.rank)
     call = re.sub(r"(?s)^(torch\.distributed\.)?(dist\.)?|[( ].*", "", str(given.call))
@@ -156,22 +126,6 @@ CURES = {
     6: _Cure(_DECIDING, (World(2), World(3, late=2)), more=1, barriers=(0, 1)),
 }
 """By patient."""
-RULES = {
-    1: """all ranks sum the same tensor in the same call: give the calls an order that depends on no
-        rank, and on no set, whose order differs from process to process""",
-    2: """somebody must receive before it sends, or send and receive must be started together, and
-        each handle kept and waited for; each rank sends one message to its right and receives one
-        from its left""",
-    3: "a rank that has nothing to add takes part all the same, and adds zero",
-    4: """a buffer is the send's until its wait: wait before you fill it anew, or give each send a
-        buffer of its own""",
-    5: """a decision that all must take alike is made once and told, or rests on something that all
-        have alike, such as the number of the step. Ten steps take a second and a little more, so
-        two or three checkpoints are due: the age of the *last* one is asked for""",
-    6: """all ranks go through the same number of batches, as many as the rank with the most has; a
-        rank that has no items left takes part with a count of zero""",
-}
-"""What a cure of each patient rests on."""
 PAR = "right values in every world, and no call that is not needed"
 
 
@@ -214,7 +168,7 @@ def _mistakes(number: int, rank: int, n: int) -> dict[str, list[float]]:
 
 
 def _judge_cure(number: int, program: Callable[[], list[float]]) -> None:
-    healthy, cure, rule = patient(number).healthy, CURES[number], RULES[number]
+    healthy, cure, rule = patient(number).healthy, CURES[number], _truth(number).rule
     least, most = cure.barriers
     for world in (World(patient(number).world_size), *cure.worlds):
         n = world.world_size

@@ -1,4 +1,4 @@
-"""The logs of three GPU clusters, as `make_data` took them from public repositories.
+"""The logs of three GPU clusters, as `tools.eighty_gpus_data` took them from public repositories.
 
 Figures are in the units of nccl-tests: microseconds and GB/s (1e9), out of place. `h100.csv` has
 medians where a case was run on several hosts.

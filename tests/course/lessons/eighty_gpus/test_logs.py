@@ -11,9 +11,10 @@ from pathlib import Path
 import pytest
 
 from course import published
-from course.lessons.eighty_gpus import checks, evidence, logs, make_data, model
+from course.lessons.eighty_gpus import checks, evidence, logs, model
 from course.lessons.eighty_gpus.logs import pick, select, seventeen_hosts
 from tests.course.lessons.cells import Cells
+from tools import eighty_gpus_data
 
 SOURCES = published.load("eighty_gpus")
 DEEPER = Cells("deeper/07_deeper")
@@ -30,7 +31,7 @@ def busbw(collective, hosts, gpus, column="busbw_gbs"):
 
 
 def test_the_script_reads_tests_slots_in_the_order_of_ranks_and_failures():
-    (first, slots, found, end), (second, nobody, nothing, error) = make_data.tests(RAW)
+    (first, slots, found, end), (second, nobody, nothing, error) = eighty_gpus_data.tests(RAW)
     assert (first, second) == ("alltoall", "sendrecv")
     assert (end, error) == ("cut off", WARM_UP)
     assert slots == {1: ["9d"], 2: ["43", "52"]}

@@ -1,6 +1,6 @@
-"""Make the files of data/ from the raw logs in two public repositories, at the commits named here.
+"""Make lesson 07's `data/` from the raw logs in two public repositories, at the commits named here.
 
-    python -m course.lessons.eighty_gpus.make_data NCCL_TESTS_CLUSTER ALCF_NCCL_TESTS
+    python -m tools.eighty_gpus_data NCCL_TESTS_CLUSTER ALCF_NCCL_TESTS
 
 The arguments are clones of github.com/xxrjun/nccl-tests-cluster and, for Polaris, of
 github.com/argonne-lcf/alcf-nccl-tests. Sizes are left out, and nothing else.
@@ -14,6 +14,7 @@ import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+DATA = Path(__file__).parents[1] / "course/lessons/eighty_gpus/data"
 COMMITS = {
     "benchmarks/": "455de4f8dee2fa94cd4044a7109fd8c576f9e6c1",
     "results_polaris": "385be33604ccebd32691c0805b5803eba7109b5d",
@@ -94,7 +95,7 @@ def polaris(clone: str) -> Iterator[list]:
 
 def write(name: str, columns: str, rows: Iterable[list]) -> None:
     """Write one file of data/."""
-    with (Path(__file__).with_name("data") / name).open("w", newline="") as file:
+    with (DATA / name).open("w", newline="") as file:
         csv.writer(file, lineterminator="\n").writerows([columns.split(), *rows])
 
 

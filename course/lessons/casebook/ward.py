@@ -91,8 +91,7 @@ def play(
 ) -> list:
     """Run a case's program, with its fault or with a fix; return what every rank saw.
 
-    Raises:
-        FixFailed: It has not come to its end after `timeout` seconds; says who waits for whom.
+    `FixFailed` says who waits for whom where it has not come to its end after `timeout` seconds.
     """
     args = (observe.observed, case.program, case.fault if fix is None else fix, instrument)
     with (
@@ -160,11 +159,7 @@ class Ward:
         return next(letter for letter, its in self._keys.items() if its == key)
 
     def ask(self, instrument: str) -> "Table | Markdown":
-        """Run the sick program under an instrument, and show what it saw.
-
-        Raises:
-            ValueError: There is no such instrument; the message lists those there are.
-        """
+        """Run the sick program under an instrument, one of `INSTRUMENTS`, and show what it saw."""
         if instrument not in INSTRUMENTS:
             raise ValueError(f"no instrument {instrument!r}; there are: {', '.join(INSTRUMENTS)}.")
         seen = play(self.case, instrument=instrument)
@@ -176,12 +171,7 @@ class Ward:
     def diagnose(self, suspect: str, reason: str = "") -> "Verdict":
         """Commit a diagnosis; the suspect's own reading, in `ROUNDS` runs, says what becomes of it.
 
-        Args:
-            suspect: Its letter.
-            reason: What has been seen that speaks for it.
-
-        Raises:
-            ValueError: There is no such suspect; the message lists those there are.
+        `suspect` is its letter, `reason` what has been seen that speaks for it.
         """
         if suspect not in self.suspects:
             raise ValueError(f"no suspect {suspect!r}; there are: {', '.join(self.suspects)}.")
@@ -230,8 +220,7 @@ class Ward:
     def fault(self) -> str:
         """Return the source of what the program does wrong, and how a fix is called.
 
-        Raises:
-            ValueError: There is no right diagnosis yet.
+        A `ValueError` says that there is no right diagnosis yet.
         """
         if not self.solved:
             raise ValueError("first the diagnosis: what is to be mended is shown after it.")
@@ -242,11 +231,8 @@ class Ward:
 
         It is accepted if in every round the cost is low enough, the culprit's own reading is no
         longer above its limit, and every rank returns what it returned before. Rounds that do not
-        agree decide nothing.
-
-        Raises:
-            ValueError: There is no right diagnosis yet.
-            FixFailed: The fix is no function, fails, returns what cannot be used, or never ends.
+        agree decide nothing. `FixFailed` says that the fix is no function, fails, returns what
+        cannot be used, or never ends, a `ValueError` that there is no right diagnosis yet.
         """
         if not self.solved:
             raise ValueError("first the diagnosis, then the fix.")

@@ -31,10 +31,7 @@ def pair_group(*, across: bool = False) -> Any:
     """Make a process group for each pair of ranks; return this rank's. All ranks call it.
 
     Partners are consecutive ranks; with `across` each rank of the first half has its partner in the
-    second half.
-
-    Raises:
-        ValueError: The number of ranks is odd: somebody would have no partner.
+    second half. A `ValueError` says that their number is odd: somebody would have no partner.
     """
     rank, world_size = dist.get_rank(), dist.get_world_size()
     if world_size % 2:

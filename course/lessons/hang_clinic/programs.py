@@ -127,11 +127,7 @@ PATIENTS = {
 
 
 def patient(number: int) -> Patient:
-    """Return the patient of this number.
-
-    Raises:
-        ValueError: There is none.
-    """
+    """Return the patient of this number; a `ValueError` lists those that there are."""
     if number not in PATIENTS:
         raise ValueError(f"no patient {number!r}; there are: {', '.join(map(str, PATIENTS))}.")
     return PATIENTS[number]

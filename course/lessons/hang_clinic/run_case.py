@@ -110,10 +110,8 @@ def run_case(
 
     It hangs if it takes longer than `timeout` seconds. Where a rank still computes then, on a busy
     machine, nothing hangs yet: it runs once more, with five times as many. With `checks` torch
-    compares the ranks' calls, as in `launch(..., checks=True)`.
-
-    Raises:
-        NotImplementedError: The program is not written yet.
+    compares the ranks' calls, as in `launch(..., checks=True)`. What is not written yet raises its
+    `NotImplementedError`.
     """
     world = world or World(programs.patient(number).world_size)
     report = _run(number, program, world, timeout, checks)

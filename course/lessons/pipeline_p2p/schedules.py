@@ -205,10 +205,8 @@ def in_order(schedule: Schedule, order: Sequence[Transfer]) -> tuple[Program, ..
     """Write each rank's program when all ranks post their transfers in one order.
 
     A program has first the rank's transfers, one by one, then its tasks: the queue runs beside the
-    computing, so the place of a task among transfers means nothing.
-
-    Raises:
-        InvalidProgram: with every transfer that the order leaves out, doubles, or invents.
+    computing, so the place of a task among transfers means nothing. `InvalidProgram` lists every
+    transfer that the order leaves out, doubles, or invents.
     """
     order = list(order) if isinstance(order, Iterable) else [order]
     if others := [one for one in order if not isinstance(one, Transfer)]:
@@ -248,8 +246,7 @@ def transfers_of(program: Program) -> list[Transfer]:
 def check_programs(ranks: Sequence[Program]) -> None:
     """Check that each transfer stands once with its sender, once with its receiver, nowhere else.
 
-    Raises:
-        InvalidProgram: with every transfer for which that is not so.
+    `InvalidProgram` lists every transfer for which that is not so.
     """
     stands = Counter((t, rank) for rank, program in enumerate(ranks) for t in transfers_of(program))
     ends = {(t, rank) for t, _ in stands for rank in (t.src, t.dst)}

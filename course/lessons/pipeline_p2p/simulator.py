@@ -146,11 +146,7 @@ def _activity(part: Task | Transfer, costs: Costs) -> Activity:
 
 
 def simulate(ranks: Sequence[Program], costs: Costs, *, channel: Channel) -> StepTimeline:
-    """Play programs through a channel.
-
-    Raises:
-        Deadlock: The ranks would wait for each other for ever.
-    """
+    """Play programs through a channel; `Deadlock` says that ranks would wait for ever."""
     after = waits(ranks, channel=channel)
     if cycle := find_cycle(after):
         raise Deadlock(f"on channel {channel.value}:\n{_in_words(cycle, after=after)}")

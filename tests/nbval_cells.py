@@ -59,16 +59,16 @@ class Notebook(IPyNbFile):
         marks = [pytest.mark.timeout(self.config.option.nbval_cell_timeout + 60)]
         marks += ["lesson"] * self.is_lesson + ["slow"] * beside
         items = []
-        says_which = any(TIMED in tags(item.cell) for item in cells)
+        timed = [item for item in cells if TIMED in item.cell.metadata.get("tags", [])]
         claims_any = any("claim(" in item.cell.source for item in cells)
-        whole = self.is_lesson and claims_any and not says_which
+        whole = self.is_lesson and claims_any and not timed
         for item in cells:
             fields = {name: getattr(item, name) for name in ("cell_num", "cell", "options")}
             name = item.cell.get("id", f"cell-{item.cell_num}")
             cell = Cell.from_parent(self, name=name, **fields)
             if untouched:
                 cell.expect_untouched()
-            elif whole or TIMED in tags(item.cell):
+            elif whole or item in timed:
                 cell.add_marker("alone")
             items.append(cell)
         if self.is_lesson:
@@ -226,7 +226,3 @@ def in_short(refusal):
     lines = [" ".join(field.split()) for field in fields]
     shown = [line if line.startswith("usually") else textwrap.shorten(line, 300) for line in lines]
     return "\n  ".join([title, *shown])
-
-
-def tags(cell):
-    return cell.metadata.get("tags", [])

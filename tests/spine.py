@@ -28,11 +28,13 @@ def nodes(source):
     return ast.walk(ast.parse(re.sub(r"^[%!].*$", "pass", source, flags=re.MULTILINE)))
 
 
-def calls(source):
-    """Every call by a bare or a last name, with its place in the order of the text."""
-    found = [node for node in nodes(source) if isinstance(node, ast.Call)]
-    for node in sorted(found, key=lambda node: (node.lineno, node.col_offset)):
-        yield getattr(node.func, "id", getattr(node.func, "attr", "")), node
+def calls(notebook):
+    """Every call, in the order of the text: its cell's index, its bare or last name, its node."""
+    for place, cell in enumerate(notebook.cells):
+        text = cell.source if cell.cell_type == "code" else ""
+        found = [node for node in nodes(text) if isinstance(node, ast.Call)]
+        for node in sorted(found, key=lambda node: (node.lineno, node.col_offset)):
+            yield place, getattr(node.func, "id", getattr(node.func, "attr", "")), node
 
 
 def constant(node):
@@ -45,31 +47,25 @@ def constant(node):
 def questions(notebook):
     """Find all predictions and votes, by key."""
     found = {}
-    for place, cell in enumerate(notebook.cells):
-        if cell.cell_type != "code":
-            continue
-        for name, call in calls(cell.source):
-            if name not in ("predict", "choose", "gate", "reconcile") or not call.args:
-                continue
-            key = constant(call.args[0])
-            if not isinstance(key, str):  # a method of the same name
-                continue
-            question = found.setdefault(key, Question(key))
-            rest = call.args[1:] + [word.value for word in call.keywords if word.arg == "measured"]
-            match name:
-                case "gate":
-                    question.gated.append(place)
-                case "reconcile":
-                    question.reconciled.append(place)
-                    question.answer = constant(rest[0])
-                case _:
-                    named = [w.value for w in call.keywords if w.arg in ("unit", "options")]
-                    words = ledger.questions().get(key, {})
-                    given = [constant(argument) for argument in (*call.args[2:], *named)]
-                    given += [words.get("unit"), words.get("options")]
-                    question.asked = place
-                    question.unit = next((value for value in given if type(value) is str), "")
-                    question.options = next((value for value in given if type(value) is list), [])
+    for place, name, call in calls(notebook):
+        key = constant(call.args[0]) if call.args else None
+        if name not in ("predict", "choose", "gate", "reconcile") or not isinstance(key, str):
+            continue  # not ours, or a method of the same name
+        question = found.setdefault(key, Question(key))
+        named = [w.value for w in call.keywords if w.arg in ("unit", "options", "measured")]
+        match name:
+            case "gate":
+                question.gated.append(place)
+            case "reconcile":
+                question.reconciled.append(place)
+                question.answer = constant((call.args[1:] + named)[0])
+            case _:
+                words = ledger.questions().get(key, {})
+                given = [constant(argument) for argument in (*call.args[2:], *named)]
+                given += [words.get("unit"), words.get("options")]
+                question.asked = place
+                question.unit = next((value for value in given if type(value) is str), "")
+                question.options = next((value for value in given if type(value) is list), [])
     return {key: question for key, question in found.items() if question.asked is not None}
 
 
@@ -107,17 +103,15 @@ def given_away(notebook, results=None):
 
 def verdicts_in_sight(notebook):
     """Name each cell that shows the right letter to whoever scrolls on: such a cell is folded."""
-    for cell in notebook.cells:
-        if cell.cell_type != "code":
-            continue
-        for name, call in calls(cell.source):
-            answer = call.args[1] if name == "reconcile" and len(call.args) > 1 else None
-            if isinstance(answer, ast.IfExp):
-                answer = answer.body
-            letter = answer and isinstance(constant(answer), str)
-            folded = hosted.FOLDED in cell.metadata.get("tags", [])
-            if letter and (not folded or answer.lineno == 1):  # a fold shows its first line
-                yield f"{constant(call.args[0])}: fold {cell.id}, which says what is right"
+    for place, name, call in calls(notebook):
+        cell = notebook.cells[place]
+        answer = call.args[1] if name == "reconcile" and len(call.args) > 1 else None
+        if isinstance(answer, ast.IfExp):
+            answer = answer.body
+        letter = answer and isinstance(constant(answer), str)
+        folded = hosted.FOLDED in cell.metadata.get("tags", [])
+        if letter and (not folded or answer.lineno == 1):  # a fold shows its first line
+            yield f"{constant(call.args[0])}: fold {cell.id}, which says what is right"
 
 
 def tells(cell, answer, question):

@@ -6,8 +6,7 @@ import sys
 from importlib.machinery import ModuleSpec
 from types import ModuleType
 
-import pytest
-from pytest import approx, fixture, mark
+from pytest import approx, fixture, mark, raises
 
 from labkit.measure.records import Provenance, Record, Tier, bus_factor, load, save
 
@@ -41,7 +40,7 @@ def test_bus_factors_are_those_of_nccl_tests():
     assert bus_factor("all_reduce", 8) == 1.75
     assert {bus_factor(x, 8) for x in ("reduce_scatter", "all_gather", "all_to_all")} == {0.875}
     assert {bus_factor(x, 8) for x in ("broadcast", "reduce", "send")} == {1}
-    with pytest.raises(ValueError, match="no bus factor for 'allreduce'; there is one for all_re"):
+    with raises(ValueError, match="no bus factor for 'allreduce'; there is one for all_re"):
         bus_factor("allreduce", 4)
 
 
@@ -68,7 +67,7 @@ FOREIGN |= {'{"version": 99, "records": []}': "version 99; this labkit reads 3"}
 def test_another_kind_of_file_or_version_is_refused(text, says, tmp_path):
     path = tmp_path / "other.json"
     path.write_text(text)
-    with pytest.raises(ValueError, match=rf"other\.json .*{says}"):
+    with raises(ValueError, match=rf"other\.json .*{says}"):
         load(path)
 
 
@@ -85,13 +84,13 @@ def test_a_damaged_record_is_named(damage, record, tmp_path):
     written = document["records"][0]
     written[name] = written[name] | value if value == OLD else value
     path.write_text(json.dumps(document))
-    with pytest.raises(ValueError, match=r"r\.json is no file of labkit records: records\[0\]"):
+    with raises(ValueError, match=r"r\.json is no file of labkit records: records\[0\]"):
         load(path)
 
 
 def test_a_record_that_cannot_be_written_leaves_the_old_file_and_no_other(record, tmp_path):
     path = save([record], tmp_path / "r.json")
-    with pytest.raises(TypeError):
+    with raises(TypeError):
         save([dataclasses.replace(record, values={"bad": object()})], path)
     assert load(path) == [record]
     assert list(tmp_path.iterdir()) == [path]

@@ -2,10 +2,9 @@
 
 import time
 
-import pytest
 import torch
 import torch.distributed as dist
-from pytest import mark
+from pytest import approx, mark
 
 from labkit import launch
 from labkit.measure.timing import Summary, summarize, time_calls
@@ -72,12 +71,12 @@ def test_a_summary_is_the_median_and_two_percentiles():
     assert summarize(samples) == Summary(median=6, p10=2, p90=10, count=11)
     assert summarize([7.0]) == Summary(7.0, 7.0, 7.0, 1)
     between = summarize([0.0, 1.0])
-    assert (between.p10, between.median, between.p90) == pytest.approx((0.1, 0.5, 0.9))
+    assert (between.p10, between.median, between.p90) == approx((0.1, 0.5, 0.9))
 
 
-@mark.parametrize(
-    ("seconds", "number", "unit"),
-    [(2.0, "2", "s"), (0.0123, "12.3", "ms"), (45e-6, "45", "µs"), (78e-9, "78", "ns")],
-)
+SHOWN = [(2.0, "2", "s"), (0.0123, "12.3", "ms"), (45e-6, "45", "µs"), (78e-9, "78", "ns")]
+
+
+@mark.parametrize(("seconds", "number", "unit"), SHOWN)
 def test_a_summary_tells_its_unit(seconds, number, unit):
     assert str(summarize([seconds] * 3)) == f"{number} {unit} ({number} to {number}, 3 samples)"

@@ -19,10 +19,6 @@ pytestmark = pytest.mark.skipif(
 
 def metered(call):
     call()  # opens what connections it needs
-    return metered_first(call)
-
-
-def metered_first(call):
     with wire.meter() as m:
         call()
     return m.report
@@ -131,54 +127,40 @@ def test_groups_are_counted_together_by_world_rank():
     assert wire.payload(send)[1].tolist() == [0, 0, 0, S]
 
 
-def test_connections_opened_in_the_block_are_counted_but_not_split():
-    def in_a_new_group():
-        dist.all_reduce(torch.ones(S // 4), group=dist.new_group([0, 1]))
-
-    reports = launch(metered_first, in_a_new_group, world_size=2)
-    assert wire.matrix(reports)[0, 1] > S
-    with pytest.raises(wire.WireMismatch, match="opened during the block"):
-        wire.payload(reports)
+REFUSED = {
+    "awkward": r"not a multiple of 4096.*take wire\.matrix",
+    "early": r"asked to send 4 bytes.*wait for all",
+    "opening": "opened during the block",
+    "closing": "closed a connection",
+}
 
 
-def test_connections_closed_in_the_block_are_refused():
+def test_what_does_not_add_up_is_refused_not_guessed():
     def program():
-        x, group = torch.ones(S // 4), dist.new_group([0, 1])
-        dist.all_reduce(x, group=group)
-        with wire.meter() as m:
-            dist.all_reduce(x, group=group)
-            dist.destroy_process_group(group)
-            del group
-        return m.report
-
-    with pytest.raises(wire.WireMismatch, match="closed a connection"):
-        wire.matrix(launch(program, world_size=2))
-
-
-def test_a_collective_of_awkward_size_is_refused_not_guessed():
-    def awkward():
-        dist.all_reduce(torch.ones(1001))
-
-    with pytest.raises(wire.WireMismatch, match=r"not a multiple of 4096.*take wire\.matrix"):
-        wire.payload(launch(metered, awkward, world_size=3))
-
-
-def test_bytes_of_a_send_that_began_before_the_block_are_found_out():
-    def program():
-        x, rank = torch.ones(1000), dist.get_rank()
-        go = torch.ones(1)
-        early = dist.isend(x, 1) if rank == 0 else None
-        with wire.meter() as m:
+        x, go, rank = torch.ones(S // 4), torch.ones(1), dist.get_rank()
+        awkward = metered(lambda: dist.all_reduce(torch.ones(1001)))
+        sending = dist.isend(x, 1) if rank == 0 else None
+        with wire.meter() as early:
             if rank == 0:
                 dist.send(go, 1, tag=1)  # only now may rank 1 post its receive
-                early.wait()
+                sending.wait()
             else:
                 dist.recv(go, 0, tag=1)
                 dist.recv(x, 0)
-        return m.report
+        with wire.meter() as opening:
+            group = dist.new_group([0, 1])
+            dist.all_reduce(x, group=group)
+        with wire.meter() as closing:
+            dist.all_reduce(x, group=group)
+            dist.destroy_process_group(group)
+            del group
+        return awkward, early.report, opening.report, closing.report
 
-    with pytest.raises(wire.WireMismatch, match=r"asked to send 4 bytes.*wait for all"):
-        wire.payload(launch(program, world_size=2))
+    runs = dict(zip(REFUSED, zip(*launch(program, world_size=2), strict=True), strict=True))
+    assert wire.matrix(runs["opening"])[0, 1] > S, "counted, but not split"
+    for name, says in REFUSED.items():
+        with pytest.raises(wire.WireMismatch, match=says):
+            wire.payload(runs[name])
 
 
 def test_without_the_kernels_counts_the_calls_are_counted():

@@ -3,8 +3,7 @@
 import os
 import threading
 
-import pytest
-from pytest import mark
+from pytest import mark, raises
 
 from labkit import launch
 from labkit.ranks import affinity
@@ -38,5 +37,5 @@ def test_systems_without_it_say_so(monkeypatch):
     monkeypatch.delattr(os, "sched_setaffinity")
     assert not affinity.available()
     assert len(affinity.cpus()) == os.cpu_count()
-    with pytest.raises(OSError, match="no way to choose"):
+    with raises(OSError, match="no way to choose"):
         affinity.pin([0])

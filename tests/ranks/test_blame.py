@@ -60,25 +60,18 @@ def check(first, second, ways, gap, mark):
     mark.unlink(missing_ok=True)
     with pytest.raises((RankDied, ValueError)) as caught:
         launch(one_after_another, first, second, ways, gap, mark, world_size=3, timeout=20)
-    error = caught.value
-    blamed, note = named(error)
+    error, died = caught.value, caught.type is RankDied
+    [note] = [""] if died else error.__notes__
+    blamed = error.rank if died else int(re.search(r"(?:here|on) rank (\d+)", note)[1])
     if gap == 0 and blamed != first:  # nobody can say who was first, but both are named
         first, second, ways = second, first, ways[::-1]
     said = f"{ways}, ranks {first} and {second}, {gap} s apart: {error} {note}"
     assert blamed == first, said
-    assert isinstance(error, ValueError) == (ways[0] == "exception"), said
+    assert died == (ways[0] != "exception"), said
     if ways == ("exception", "exception"):
         assert note.startswith(f"[labkit] raised on 2 of 3 ranks ({min(first, second)}, "), said
     else:
         assert f"rank {second} {WAYS[ways[1]][1]}" in (note or "".join(error.later)), said
-
-
-def named(error):
-    """The rank that is blamed, and the note of an exception."""
-    if isinstance(error, RankDied):
-        return error.rank, ""
-    [note] = error.__notes__
-    return int(re.search(r"here rank (\d+)|on rank (\d+)", note)[0].split()[-1]), note
 
 
 @pytest.mark.parametrize(

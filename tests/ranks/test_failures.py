@@ -9,10 +9,9 @@ import sys
 import threading
 import time
 
-import pytest
 import torch
 import torch.distributed as dist
-from pytest import mark
+from pytest import mark, raises
 
 from labkit import LaunchTimeout, RankDied, RankError, launch
 from tests.marks import slow
@@ -41,7 +40,7 @@ def hang(program, *, world_size, settled):
     On a loaded machine they may not have when the time is up: then they get more of it.
     """
     for timeout in (0.5, 2, 8):
-        with pytest.raises(LaunchTimeout) as caught:
+        with raises(LaunchTimeout) as caught:
             launch(program, world_size=world_size, timeout=timeout)
         if settled(caught.value.case):
             break
@@ -63,7 +62,7 @@ def test_the_ranks_own_exception_is_raised():
         wait_for_all()
 
     start = time.monotonic()
-    with pytest.raises(LookupError, match="only here") as caught:
+    with raises(LookupError, match="only here") as caught:
         launch(program, world_size=4)
     assert time.monotonic() - start < 10, "the other ranks were not ended at once"
     assert caught.value.__notes__ == ["[labkit] raised on rank 2 of 4"]
@@ -71,34 +70,34 @@ def test_the_ranks_own_exception_is_raised():
     assert 'raise LookupError("only here")' in shown and "labkit/ranks" not in shown
 
 
-@mark.parametrize(
-    "program, error, says",
-    [
-        (lambda: fail(Picky(threading.Lock(), "that")), RankError, "Picky: <unlocked .* and that"),
-        (lambda: fail(Mute()), RankError, "its text cannot be had"),
-        (lambda: sys.exit(3), RankError, "SystemExit: 3"),
-        (threading.Lock, TypeError, r"returned a _thread.lock that cannot be sent back"),
-    ],
-)
+STAYS = [
+    (lambda: fail(Picky(threading.Lock(), "that")), RankError, "Picky: <unlocked .* and that"),
+    (lambda: fail(Mute()), RankError, "its text cannot be had"),
+    (lambda: sys.exit(3), RankError, "SystemExit: 3"),
+    (threading.Lock, TypeError, r"returned a _thread.lock that cannot be sent back"),
+]
+
+
+@mark.parametrize("program, error, says", STAYS)
 def test_what_cannot_travel_is_told_in_words(program, error, says):
-    with pytest.raises(error, match=says):
+    with raises(error, match=says):
         launch(program, world_size=2)
 
 
 def test_an_exception_travels_with_what_it_holds_and_sys_exit_ends_a_rank_only():
-    with pytest.raises(Picky, match="0 and that") as caught:
+    with raises(Picky, match="0 and that") as caught:
         launch(lambda: fail(Picky(0, "that")), world_size=1)
     assert caught.value.one == 0
     assert launch(lambda: sys.exit(0), world_size=2) == [None, None]
 
 
-@mark.parametrize(
-    "end, says, number, status",
-    [
-        (lambda: os.kill(os.getpid(), 9), "was killed by SIGKILL", signal.SIGKILL, None),
-        (lambda: os._exit(0), "exited with status 0", None, 0),
-    ],
-)
+DEATHS = [
+    (lambda: os.kill(os.getpid(), 9), "was killed by SIGKILL", signal.SIGKILL, None),
+    (lambda: os._exit(0), "exited with status 0", None, 0),
+]
+
+
+@mark.parametrize("end, says, number, status", DEATHS)
 def test_a_rank_that_dies_is_named_with_its_signal_or_status(end, says, number, status):
     def program():
         if dist.get_rank() == 1:
@@ -106,7 +105,7 @@ def test_a_rank_that_dies_is_named_with_its_signal_or_status(end, says, number, 
             end()
         wait_for_all()
 
-    with pytest.raises(RankDied, match=f"rank 1 of 3 {says}") as caught:
+    with raises(RankDied, match=f"rank 1 of 3 {says}") as caught:
         launch(program, world_size=3)
     died = caught.value
     known = died.rank, died.signal, died.exitcode, died.stderr[0]
@@ -167,15 +166,15 @@ def holding_the_interpreter():
         ctypes.PyDLL(None).sleep(60)  # PyDLL, unlike CDLL, keeps the lock during the call
 
 
+HANGS = [
+    (in_a_smaller_group, "group [0, 2]; not there yet: rank 2"),
+    (in_a_receive, "rank 0: running, waiting in recv"),
+    (holding_the_interpreter, "PyDLL(None).sleep(60)"),
+]
+
+
 @mark.slow
-@mark.parametrize(
-    "program, says",
-    [
-        (in_a_smaller_group, "group [0, 2]; not there yet: rank 2"),
-        (in_a_receive, "rank 0: running, waiting in recv"),
-        (holding_the_interpreter, "PyDLL(None).sleep(60)"),
-    ],
-)
+@mark.parametrize("program, says", HANGS)
 def test_where_a_rank_hangs_is_told(program, says):
     timeout = hang(program, world_size=3, settled=lambda case: says in str(case))
     assert says in str(timeout)
@@ -196,14 +195,14 @@ def after_ddp():
 
 @mark.parametrize("program", [swapped, slow(after_ddp)])
 def test_swapped_collectives_are_found_where_checks_are_asked_for(program):
-    with pytest.raises(RuntimeError, match="Detected mismatch between collectives on ranks"):
+    with raises(RuntimeError, match="Detected mismatch between collectives on ranks"):
         launch(program, world_size=2, checks=True)
 
 
 def test_an_interrupt_ends_the_launch_and_the_next_one_works():
     threading.Timer(0.5, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
     start = time.monotonic()
-    with pytest.raises(KeyboardInterrupt):
+    with raises(KeyboardInterrupt):
         launch(time.sleep, 30, world_size=4)
     assert time.monotonic() - start < 10
     assert launch(dist.get_rank, world_size=2) == [0, 1]

@@ -49,19 +49,19 @@ class Holder:
         return self
 
 
-@pytest.mark.parametrize(
-    "program, arguments, says",
-    [
-        (Holder().program, (), r"self \(a .*Holder\), because of its \.lock \(a _thread\.lock\)"),
-        (lambda a, b: 0, (1, LOCK), r"launch\(.*<lambda>\): argument 2 \(a _thread\.lock\) can"),
-        (uses_a_helper(LOCK), (), r"'lock' \(a _thread\.lock\), which .*helper uses,"),
-        (use_each_other(LOCK), (), "'the_lock'"),
-        (uses_a_global, (), r"the global 'LOCK' .* which uses_a_global uses,"),
-        (functools.partial(uses_a_helper(LOCK), 1), (), r"the closed-over variable 'lock'"),
-        (functools.partial(int, LOCK), (), r"partial.* cannot be sent to the ranks"),
-        (print, (LOCK,), "Create it inside the program"),
-    ],
-)
+CULPRITS = [
+    (Holder().program, (), r"self \(a .*Holder\), because of its \.lock \(a _thread\.lock\)"),
+    (lambda a, b: 0, (1, LOCK), r"launch\(.*<lambda>\): argument 2 \(a _thread\.lock\) can"),
+    (uses_a_helper(LOCK), (), r"'lock' \(a _thread\.lock\), which .*helper uses,"),
+    (use_each_other(LOCK), (), "'the_lock'"),
+    (uses_a_global, (), r"the global 'LOCK' .* which uses_a_global uses,"),
+    (functools.partial(uses_a_helper(LOCK), 1), (), r"the closed-over variable 'lock'"),
+    (functools.partial(int, LOCK), (), r"partial.* cannot be sent to the ranks"),
+    (print, (LOCK,), "Create it inside the program"),
+]
+
+
+@pytest.mark.parametrize("program, arguments, says", CULPRITS)
 def test_what_cannot_travel_is_named(program, arguments, says):
     with pytest.raises(TypeError, match=says) as caught:
         pack(program, arguments)

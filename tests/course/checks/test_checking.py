@@ -67,16 +67,16 @@ def test_ranks_that_do_not_end_show_where_and_a_loop_is_no_deadlock(program, mea
 RIGHT, LARGE = torch.tensor([1.0, 2.0]), torch.tensor([2**60])
 
 
-@mark.parametrize(
-    ("values", "right", "says"),
-    [
-        (None, RIGHT, "ends without `return`"),
-        (torch.zeros(3), RIGHT, "shape (3,)"),
-        ([1.0, 0.0], RIGHT, "1 of 2 elements differ, the first at index 1: 0 instead of 2"),
-        ((2 * RIGHT).requires_grad_(), RIGHT, "usually means twice"),
-        (LARGE + 1, LARGE, f"{2**60 + 1} instead of {2**60}"),  # all digits, where need be
-    ],
-)
+DIFFERENT = [
+    (None, RIGHT, "ends without `return`"),
+    (torch.zeros(3), RIGHT, "shape (3,)"),
+    ([1.0, 0.0], RIGHT, "1 of 2 elements differ, the first at index 1: 0 instead of 2"),
+    ((2 * RIGHT).requires_grad_(), RIGHT, "usually means twice"),
+    (LARGE + 1, LARGE, f"{2**60 + 1} instead of {2**60}"),  # all digits, where need be
+]
+
+
+@mark.parametrize(("values", "right", "says"), DIFFERENT)
 def test_values_that_differ_say_where_and_name_the_usual_mistake(values, right, says):
     told = {"what": "it", "meaning": "-", "mistakes": {"twice": 2 * right}}
     assert says in refusal(lambda: checking.same_values(values, right, **told))

@@ -110,11 +110,8 @@ def test_who_waits_in_the_call_and_from_whom_which_is_unknown_until_the_wait():
     works = []
     first, second = logged(block)
     assert [(call.peer, call.blocking) for call in first] == [(1, True), (1, False), (1, False)]
-    assert [(call.peer, call.blocking, call.at, call.waited) for call in second] == [
-        (0, True, 0, 1),
-        (0, False, 2, 4),
-        (ANY_SOURCE, False, 3, None),
-    ]
+    told = [(call.peer, call.blocking, call.at, call.waited) for call in second]
+    assert told == [(0, True, 0, 1), (0, False, 2, 4), (ANY_SOURCE, False, 3, None)]
 
 
 def test_ways_to_wait_are_told_apart():

@@ -13,17 +13,11 @@ from labkit.measure.records import Provenance, Record, Tier, bus_factor, load, s
 
 @fixture
 def record():
-    return Record(
-        experiment="demo",
-        case="a case",
-        params={"world_size": 4, "shape": [2, 3]},
-        samples=[[0.1, 0.5, 0.2], [0.4, 0.1, 0.2], [0.1, 0.1, 0.3], [0.1, 0.1, 0.1]],
-        tier=Tier.MEASURED,
-        provenance=Provenance.here(),
-        collective="all_reduce",
-        nbytes=800,
-        values={"on_cpu": 0.25, "threads": ["python", "gloo"]},
-    )
+    params, here = {"world_size": 4, "shape": [2, 3]}, Provenance.here()
+    samples = [[0.1, 0.5, 0.2], [0.4, 0.1, 0.2], [0.1, 0.1, 0.3], [0.1, 0.1, 0.1]]
+    more = {"collective": "all_reduce", "nbytes": 800}
+    more["values"] = {"on_cpu": 0.25, "threads": ["python", "gloo"]}
+    return Record("demo", "a case", params, samples, Tier.MEASURED, here, **more)
 
 
 def test_time_is_the_slowest_ranks_and_bandwidth_follows_from_the_median(record):

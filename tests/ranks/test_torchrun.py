@@ -4,7 +4,7 @@ import os
 import re
 import signal
 
-from pytest import approx, fixture, mark
+from pytest import approx, mark
 
 from labkit.fabric.fabric import Fabric
 from labkit.fabric.plan import address
@@ -82,18 +82,14 @@ launch(program, timeout=2)
 """
 
 
-@fixture(scope="module")
-def three_ranks(tmp_path_factory):
-    """One job, since each takes seconds to start: its status, lines by subject, and errors."""
-    script = tmp_path_factory.mktemp("job") / "script.py"
+def test_a_job_of_three_ranks_from_the_first_launch_to_a_hang(tmp_path):
+    """One job, since each takes seconds to start; what it tells has a subject."""
+    script = tmp_path / "script.py"
     script.write_text(THREE_RANKS)
     done = python("-m", "torch.distributed.run", "--nproc-per-node=3", str(script))
     lines = (line.split("|") for line in done.stdout.splitlines())
-    return done.returncode, {subject: rest for subject, *rest in lines}, done.stderr
+    told, err = {subject: rest for subject, *rest in lines}, done.stderr
 
-
-def test_the_ranks_that_are_there_are_used_with_checks_and_threads_as_asked(three_ranks):
-    _, told, err = three_ranks
     everybody, fewer = "[(6, '3'), (6, '3'), (6, '3')]", "[(3, '2'), (3, '2')]"
     refused = "ValueError world_size=9, but 3 ranks were started."
     assert told.get("used") == [everybody, fewer, refused], err
@@ -104,19 +100,13 @@ def test_the_ranks_that_are_there_are_used_with_checks_and_threads_as_asked(thre
     ]
     assert told.get("as asked") == ["[2, 2, 2]", "[1, 1, 1]", "restored 1 OFF", "True"], err
 
-
-def test_the_jobs_own_group_is_left_alone_and_the_instruments_work_in_it(three_ranks):
-    _, told, err = three_ranks
     assert "own group" in told, err
     nested, refused, *alive = told["own group"]
     assert nested.startswith("RuntimeError") and "Ranks cannot start ranks" in nested
     assert "made its default group already" in refused and "time_calls" in refused
-    assert alive == ["True", "3"]
+    assert alive == ["True", "3"], "it is left alone, and the instruments work in it"
 
-
-def test_a_hang_ends_in_time_with_the_call_and_the_stack_of_a_rank_that_is_late(three_ranks):
-    status, told, err = three_ranks
-    assert status == 1
+    assert done.returncode == 1
     late = "labkit: rank 0 of 3 was late after 2 s, waiting in barrier #1 of group default\n"
     assert late in err and "in program" in err.partition(late)[2]
     assert told["last words"] == [], "what was printed before that is shown"

@@ -25,31 +25,22 @@ def hand_ins():
         yield Path(folder)
 
 
-def hand_in(folder, *, solved, change=lambda cells: None):
-    """A copy of the exercises with the answers to some; returns its code cells' names."""
+def hand_in(folder, answers, *, anew=False):
+    """A copy of the exercises with some answers, by number; returns its code cells' names."""
     notebook = files.read(ROOT / "exercises" / NAME)
-    solved_cells = files.read(ROOT / "solutions/02_solutions.ipynb").cells
-    answers = {cell.id: cell.source for cell in solved_cells}
     cells = {cell.id: cell for cell in notebook.cells}
-    for number in solved:
-        cells[f"ex-2-{number}-answer"].source = answers[f"ex-2-{number}-answer"]
-    change(cells)
+    for number, answer in answers.items():
+        cells[f"ex-2-{number}-answer"].source = answer
+    for place, cell in enumerate(notebook.cells if anew else ()):  # as nbstripout does
+        cell.id = str(place)
     files.write(notebook, folder / NAME)
     return [name for name, cell in cells.items() if cell.cell_type == "code"]
 
 
-def answer_wrongly(cells):
-    cells["ex-2-2-answer"].source = "def best_cap():\n    return 'z'"
-
-
-def never_end(cells):
-    cells["ex-2-1-answer"].source += "\n\nimport time\nwhile True:\n    time.sleep(1)"
-
-
-def number_anew(cells):
-    """Do as nbstripout does."""
-    for place, cell in enumerate(cells.values()):
-        cell.id = str(place)
+SOLVED = files.read(ROOT / "solutions/02_solutions.ipynb").cells
+RIGHT = {1: next(cell.source for cell in SOLVED if cell.id == "ex-2-1-answer")}
+WRONG = {2: "def best_cap():\n    return 'z'"}
+ENDLESS = {1: "import time\nwhile True:\n    time.sleep(1)"}
 
 
 def told(command):
@@ -100,9 +91,9 @@ def test_beside_other_programs_only_what_a_clock_refuses_is_not_judged(hand_ins)
 @mark.timeout(300)
 def test_each_hand_in_is_judged_a_line_a_cell_and_one_line_of_reason_also_beside_bad_ones(hand_ins):
     room, report = hand_ins / "room", hand_ins / "judged.xml"
-    cells = hand_in(room / "ann", solved=[1], change=answer_wrongly)
-    hand_in(room / "eve", solved=[], change=never_end)
-    hand_in(room / "fay", solved=[1], change=number_anew)
+    cells = hand_in(room / "ann", RIGHT | WRONG)
+    hand_in(room / "eve", ENDLESS)
+    hand_in(room / "fay", RIGHT, anew=True)
     (room / "no_notebook.ipynb").write_text("{'these': are not")
     (room / "an_image.ipynb").write_bytes(bytes(range(256)))
     lost = lesson("answer = 1")
@@ -140,7 +131,7 @@ def test_each_hand_in_is_judged_a_line_a_cell_and_one_line_of_reason_also_beside
 @mark.timeout(300)
 def test_without_our_options_nbval_says_the_same(tmp_path):
     """A stranger's nbval, in whatever folder: the same cells pass and fail, for the same reason."""
-    hand_in(tmp_path / "half", solved=[1])
+    hand_in(tmp_path / "half", RIGHT)
     words = ["-m", "pytest", "--nbval-lax", "--nbval-current-env", "-rf", "."]
     done = python(*words, cwd=tmp_path, timeout=300, LABKIT_LEDGER=str(tmp_path / "ledger"))
     failed = re.findall(r"exercise 2\.\d: not attempted yet", done.stdout)

@@ -48,9 +48,10 @@ def questions(notebook):
     """Find all predictions and votes, by key."""
     found = {}
     for place, name, call in calls(notebook):
-        key = constant(call.args[0]) if call.args else None
-        if name not in ("predict", "choose", "gate", "reconcile") or not isinstance(key, str):
-            continue  # not ours, or a method of the same name
+        ours = call.args and name in ("predict", "choose", "gate", "reconcile")
+        key = constant(call.args[0]) if ours else None
+        if not isinstance(key, str):  # a method of the same name
+            continue
         question = found.setdefault(key, Question(key))
         named = [w.value for w in call.keywords if w.arg in ("unit", "options", "measured")]
         match name:

@@ -7,14 +7,14 @@ import subprocess
 import sys
 import time
 from contextlib import contextmanager, suppress
-from pathlib import Path
 from tempfile import TemporaryDirectory
 from urllib.request import urlopen
 
 from pytest import importorskip, mark
 
-ROOT = Path(__file__).resolve().parents[2]
-PICTURES = ROOT / "build" / "browser"
+from tests.ranks import nodes
+
+PICTURES = nodes.ROOT / "build" / "browser"
 FLAGS = [
     "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking",
     "--disable-component-update", "--disable-sync",
@@ -46,13 +46,8 @@ needs_chromium = mark.skipif(not chromium(), reason="no Chromium here: apt-get i
 
 
 def environment(folder):
-    variables = os.environ | {
-        "PYTHONPATH": os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]),
-        "JUPYTER_PREFER_ENV_PATH": "1",
-        "LABKIT_LEDGER": str(folder / "ledger.jsonl"),
-        "COURSE_GATES": "closed",
-        "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]]),
-    }
+    learner = {"LABKIT_LEDGER": str(folder / "ledger.jsonl"), "COURSE_GATES": "closed"}
+    variables = nodes.environment(JUPYTER_PREFER_ENV_PATH="1", **learner)
     for name in (CONFIG, SETTINGS, *OTHERS):
         (folder / name).mkdir()
         variables[name] = str(folder / name)
@@ -117,20 +112,15 @@ def photograph(page, name, **options):
 
 def wait_for_notebook(page, path):
     """Wait until the notebook is the tab in front, with its kernel idle."""
-    page.wait_for_function(
-        f"window.jupyterapp && {NOTEBOOK}?.context?.path === '{path}'"
-        f" && {SESSION}?.kernel?.status === 'idle'",
-        timeout=150_000,
-    )
+    in_front = f"window.jupyterapp && {NOTEBOOK}?.context?.path === '{path}'"
+    idle = f"{SESSION}?.kernel?.status === 'idle'"
+    page.wait_for_function(f"{in_front} && {idle}", timeout=150_000)
 
 
 def execute(page, command, **arguments):
     """Execute a command of JupyterLab's; what it returns stays there: it may be all of a widget."""
-    page.evaluate(
-        "([command, arguments]) => window.jupyterapp.commands.execute(command, arguments)"
-        ".then(() => null)",
-        [command, arguments],
-    )
+    start = "([command, arguments]) => window.jupyterapp.commands.execute(command, arguments)"
+    page.evaluate(f"{start}.then(() => null)", [command, arguments])
 
 
 class Notebook:

@@ -10,6 +10,7 @@ from pytest import mark
 
 from course.predictions import ledger_file
 from tests.browser import lab
+from tests.ranks.nodes import ROOT
 
 NEEDS = {"jupyterhub": "pip install", "configurable-http-proxy": "npm install -g"}
 pytestmark = [mark.slow, mark.timeout(600), lab.needs_chromium]
@@ -42,11 +43,11 @@ def room(folder):
     """Run the documented configuration, with homes in `folder`; yields the address."""
     left_out = shutil.ignore_patterns(".git", "work", "build", ".venv", "__pycache__")
     for name in FIGURES:
-        shutil.copytree(lab.ROOT, folder / name / "course", ignore=left_out)
+        shutil.copytree(ROOT, folder / name / "course", ignore=left_out)
     (folder / "cleo").mkdir()
     ports = [lab.PORT + number for number in (1, 2, 3)]
     config = folder / "config.py"
-    config.write_text(OURS.format(root=lab.ROOT, folder=folder, config=lab.CONFIG, ports=ports))
+    config.write_text(OURS.format(root=ROOT, folder=folder, config=lab.CONFIG, ports=ports))
     command = [sys.executable, "-m", "jupyterhub", "-f", config]
     variables = lab.environment(folder) | {"CPUS_EACH": "1"}
     del variables["LABKIT_LEDGER"]
@@ -64,9 +65,8 @@ def log_in(started, address, name):
 
 def run(page, code):
     """Run code in the kernel of the notebook in front."""
-    page.evaluate(
-        f"code => {lab.SESSION}.kernel.requestExecute({{code}}).done.then(() => null)", code
-    )
+    start = f"code => {lab.SESSION}.kernel.requestExecute({{code}})"
+    page.evaluate(f"{start}.done.then(() => null)", code)
 
 
 def hand_in_of(clone):

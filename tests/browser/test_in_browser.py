@@ -50,9 +50,8 @@ opened = ward.Ward(cases.CASES["averages"])
 pictures.panel(opened)
 """
 HINT = "<details><summary>Hint 1: a nudge</summary>\n\nLook *here*.\n\n</details>"
-
-
 REASON = "two of them wait for a CPU, and the third does not"
+CELLS = f"{lab.NOTEBOOK}.content.widgets.length"
 
 
 @fixture(scope="module")
@@ -121,13 +120,12 @@ def test_a_learner_votes_skips_predicts_and_meets_the_measurement(opened):
     handle.press("ArrowRight")
     page.wait_for_selector(".labkit-stale")  # dimmed, until the picture is that of the slider
     page.wait_for_selector('.labkit-explorer:not(.labkit-stale) img[alt="34 ranks"]')
-    cells = f"{lab.NOTEBOOK}.content.widgets.length"
-    before = page.evaluate(cells)
+    before = page.evaluate(CELLS)
     handle.press("b")
-    assert page.evaluate(cells) == before, "letters are no commands of JupyterLab's"
+    assert page.evaluate(CELLS) == before, "letters are no commands of JupyterLab's"
     handle.press("Shift+Enter")
     notebook.wait_until_idle()
-    assert page.evaluate(cells) == before + 1, "it ran the last cell, and there is a new one"
+    assert page.evaluate(CELLS) == before + 1, "it ran the last cell, and there is a new one"
     lab.photograph(page, "votes")
 
 
@@ -137,8 +135,7 @@ def test_in_jupyterlab_the_notebooks_own_keys_go_on_of_a_toy(opened):
     files.write(files.canonical(made), folder / "course" / "toys.ipynb")
     notebook = lab.Notebook(page, address, "toys.ipynb")
     notebook.run_from(0)
-    cells = f"{lab.NOTEBOOK}.content.widgets.length"
-    before = page.evaluate(cells)
+    before = page.evaluate(CELLS)
     page.get_by_label("arrival of rank 2").click()
     page.get_by_label("arrival of rank 2").press("b")
     test_toys.focus(page, "arrival of rank 3")
@@ -147,7 +144,7 @@ def test_in_jupyterlab_the_notebooks_own_keys_go_on_of_a_toy(opened):
     page.keyboard.press("Shift+Enter")
     page.keyboard.press("Shift+Enter")
     notebook.wait_until_idle()
-    assert page.evaluate(cells) == before and notebook.errors() == []
+    assert page.evaluate(CELLS) == before and notebook.errors() == []
     assert page.evaluate(f"{lab.NOTEBOOK}.content.activeCellIndex") == 2, "from cell to cell"
     page.evaluate(f"{lab.NOTEBOOK}.context.save()")
     page.evaluate(f"{lab.SESSION}.shutdown()")

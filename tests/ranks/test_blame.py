@@ -17,6 +17,7 @@ from torch.multiprocessing import get_context
 from labkit import RankDied, launch
 from labkit.ranks import launcher
 from labkit.ranks.rank import JOINED
+from tests.marks import slow
 
 WAYS = {
     "signal": (lambda: os.kill(os.getpid(), signal.SIGKILL), "was killed by SIGKILL"),
@@ -74,14 +75,9 @@ def check(first, second, ways, gap, mark):
         assert f"rank {second} {WAYS[ways[1]][1]}" in (note or "".join(error.later)), said
 
 
-@pytest.mark.parametrize(
-    "ways, order",
-    [
-        pytest.param(*one, marks=[] if number in QUICK else pytest.mark.slow)
-        for number, one in enumerate(SAMPLE)
-    ],
-)
-def test_the_first_one_is_blamed(ways, order, tmp_path):
+@pytest.mark.parametrize("place", [n if n in QUICK else slow(n) for n in range(len(SAMPLE))])
+def test_the_first_one_is_blamed(place, tmp_path):
+    ways, order = SAMPLE[place]
     check(*order, ways, 0.1, tmp_path / "now")
 
 

@@ -1,10 +1,10 @@
 """What this machine is; the control group's limit, from files made for the purpose."""
 
 import dataclasses
-import os
 
-from pytest import mark, skip
+from pytest import mark
 
+from labkit import launch
 from labkit.ranks import affinity
 from labkit.ranks.machine import Machine, cpu_quota
 
@@ -41,12 +41,10 @@ def test_cores_are_the_quota_if_it_is_lower():
     assert dataclasses.replace(here, cpu_quota=16.0).cores == 8
 
 
+@mark.skipif(not affinity.available(), reason="this system has no affinity")
 def test_usable_cpus_are_those_of_the_affinity_mask():
-    if not affinity.available():
-        skip("this system has no affinity")
-    before = os.sched_getaffinity(0)
-    try:
-        os.sched_setaffinity(0, affinity.cpus()[:1])
-        assert Machine.here().cpus == 1
-    finally:
-        os.sched_setaffinity(0, before)
+    def program():
+        affinity.pin(affinity.cpus()[:1])
+        return Machine.here().cpus
+
+    assert launch(program, world_size=1) == [1]

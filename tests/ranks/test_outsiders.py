@@ -32,18 +32,12 @@ import torch.multiprocessing as mp
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from torch.distributed import rpc
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import DataLoader
 from labkit import launch
 
 @dataclass
 class Stats:
     rank: int
-
-class Items(Dataset):
-    def __len__(self):
-        return 4
-    def __getitem__(self, at):
-        return at * at
 
 class Power:
     def __init__(self, exponent):
@@ -75,8 +69,8 @@ def fork_pool():
         return pool.map(square, [1, 2, 3])
 
 def spawned_workers():
-    loader = DataLoader(Items(), num_workers=1, multiprocessing_context="spawn")
-    return sum(int(item) for item in loader)
+    workers = {"num_workers": 1, "multiprocessing_context": "spawn"}
+    return sum(DataLoader(range(4), batch_size=None, collate_fn=square, **workers))
 
 def call_remotely():
     rank = int(os.environ["RANK"])

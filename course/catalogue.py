@@ -31,20 +31,6 @@ LESSONS_ALONE = "pip install 'labkit-distributed[lessons]'"  # what commands nee
 
 
 @dataclass(frozen=True, slots=True)
-class Room:
-    """A lesson's row in INSTRUCTORS.md."""
-
-    minutes: str  # for the core
-    cell: str  # the id of the one never to skip
-    what: str  # what that cell is
-    vote: str  # the usual wrong one
-    reply: str
-
-    def __str__(self) -> str:
-        return f"{self.minutes} | `{self.cell}`: {self.what} | {self.vote} | {self.reply}"
-
-
-@dataclass(frozen=True, slots=True)
 class Lesson:
     """What a lesson's `__init__.py` says of it, as ``LESSON``."""
 
@@ -53,7 +39,6 @@ class Lesson:
     title: str
     experiment: str = ""
     """What `course run` calls the folder's module ``experiment``; empty where there is none."""
-    room: Room | None = None  # for who teaches it
     commands: Mapping[str, str] = field(default_factory=dict)
     """Its own commands: `python -m course NAME` -> a line of help. Each is a module of the folder
     with ``configure(parser)`` and ``main(options)``."""

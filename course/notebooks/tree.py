@@ -6,7 +6,6 @@ from pathlib import Path
 
 from nbformat import NotebookNode
 
-from course import catalogue
 from course.catalogue import ROOT
 from course.notebooks import exercises, files, hosted
 
@@ -16,7 +15,6 @@ DEEPER = "deeper"  # in the lessons' folder: what nobody needs for the next less
 UNNUMBERED = ("gpus", "inventory", "workshop_two_hours")  # no lessons of their own
 
 _NAME = re.compile(r"(\d\d[a-z]?)_[a-z0-9_]+\.ipynb")
-_ROOMS = re.compile(r"(?<=\| What to reply \|\n\|---\|---\|---\|---\|---\|\n)(\|.*\n)*")
 _COUNTS = re.compile(rf"\[\d+\]\({EXERCISES}/(\S+\.ipynb)\)")
 _CELL = re.compile(r"`(\w+)#([\w-]+)`")
 """How `docs/questions.md` names a cell: `01#cpus`, `01d#ladder` of a deeper page, `gpus#send`."""
@@ -68,11 +66,6 @@ def derived(root: Path = ROOT) -> dict[Path, str]:
             path = root / EXERCISES / path.name.replace(SOLUTIONS, EXERCISES)
         notebook = hosted.fronted(notebook, repository, path.relative_to(root).as_posix())
         contents[path] = files.dumps(files.canonical(notebook))
-    page = root / "INSTRUCTORS.md"
-    if page.exists():
-        lessons = [lesson for lesson in catalogue.find().values() if lesson.room]
-        rows = "".join(f"| {lesson.number} | {lesson.room} |\n" for lesson in lessons)
-        contents[page] = _ROOMS.sub(lambda _: rows, page.read_text(encoding="utf-8"))
     readme = root / "README.md"
     if readme.exists():
         text = readme.read_text(encoding="utf-8")

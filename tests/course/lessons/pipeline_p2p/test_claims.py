@@ -48,10 +48,8 @@ def test_the_lesson_shows_the_queue_that_ran():
 )
 def test_the_frame_goes_with_tags_or_it_is_not_the_queue(recorded, monkeypatch, held, told):
     usual = recorded["eager 1f1b, ordered"]
-    runs = [
-        replace(usual, values=usual.values | {"rounds": [{"frame": ms / 1e3}] * 3})
-        for ms in (25.0, held)
-    ]
+    rounds = [[{"frame": ms / 1e3}] * 3 for ms in (25.0, held)]
+    runs = [replace(usual, values=usual.values | {"rounds": each}) for each in rounds]
     monkeypatch.setattr(experiment, "pipelines", lambda *_: runs)
     with told:
         LESSON.run("tags")

@@ -94,9 +94,8 @@ def test_a_task_that_takes_no_time_is_refused():
 @pytest.mark.timed
 def test_a_late_message_blocks_what_stands_behind_it_but_nothing_in_another_queue():
     work = Workload(rows=8, width=16)
-    runs = [
-        (programs(experiment.PLAN), channel, work) for channel in (Channel.ORDERED, Channel.TAGGED)
-    ]
+    plan, channels = programs(experiment.PLAN), (Channel.ORDERED, Channel.TAGGED)
+    runs = [(plan, channel, work) for channel in channels]
     in_queue, by_tag = launch(train, runs, world_size=3)[0]
     assert by_tag.seconds < 0.8 * in_queue.seconds  # 300 against 488 ms, by the model
 

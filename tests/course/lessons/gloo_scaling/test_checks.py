@@ -62,8 +62,8 @@ CLOCKED = "a barrier, another collective|a rank that is late"  # load decides wh
 )
 def test_wrong_stopwatches(answer, words, monkeypatch):
     monkeypatch.setattr(checks, "ATTEMPTS", 1)  # patience is for right answers
-    message = refusal(checks.check_time_call, answer)
-    assert any(text in message for text in words.split("|"))
+    messages = (refusal(checks.check_time_call, answer) for _ in range(3))  # a pause spoils one
+    assert any(text in message for message in messages for text in words.split("|"))
 
 
 # The other exercises

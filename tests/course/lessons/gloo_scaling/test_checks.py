@@ -44,26 +44,29 @@ QUIET = f"{START}        try: call()\n        except Exception: pass\n"
 CLOCKED = "a barrier, another collective|a rank that is late"  # load decides which is said
 
 
+WRONG_STOPWATCHES = [
+    (stopwatch(REDUCE, ""), "each rank reports its own time"),
+    (stopwatch("ReduceOp.MAX", "ReduceOp.SUM"), "ranks add up"),
+    (stopwatch("s.median", "s.mean"), "that is the mean"),
+    (stopwatch("statistics.median", "max"), "the middle one of *all* calls"),
+    (stopwatch("time.perf_counter", "time.time"), "time.time() is for dates"),
+    (stopwatch(MEET, ""), "the wait for a rank that is late"),
+    (stopwatch("range(warmup)", "range(0)"), "no warm-up"),
+    (stopwatch(REDUCE, MEDIANS), "the slowest of the ranks' own medians"),
+    (stopwatch(START, "", MEET, START + MEET), CLOCKED),
+    (stopwatch(CALL, QUIET), "it was swallowed"),
+]
+
+
 @pytest.mark.timed
-@pytest.mark.parametrize(
-    ("answer", "words"),
-    [
-        (stopwatch(REDUCE, ""), "each rank reports its own time"),
-        (stopwatch("ReduceOp.MAX", "ReduceOp.SUM"), "ranks add up"),
-        (stopwatch("s.median", "s.mean"), "that is the mean"),
-        (stopwatch("statistics.median", "max"), "the middle one of *all* calls"),
-        (stopwatch("time.perf_counter", "time.time"), "time.time() is for dates"),
-        (stopwatch(MEET, ""), "the wait for a rank that is late"),
-        (stopwatch("range(warmup)", "range(0)"), "no warm-up"),
-        (stopwatch(REDUCE, MEDIANS), "the slowest of the ranks' own medians"),
-        (stopwatch(START, "", MEET, START + MEET), CLOCKED),
-        (stopwatch(CALL, QUIET), "it was swallowed"),
-    ],
-)
+@pytest.mark.parametrize(("answer", "words"), WRONG_STOPWATCHES)
 def test_wrong_stopwatches(answer, words, monkeypatch):
     monkeypatch.setattr(checks, "ATTEMPTS", 1)  # patience is for right answers
-    messages = (refusal(checks.check_time_call, answer) for _ in range(3))  # a pause spoils one
-    assert any(text in message for message in messages for text in words.split("|"))
+    for _ in range(3):
+        message = refusal(checks.check_time_call, answer)
+        if "run it once more" not in message:
+            break  # else as the check says, for where a pause of the machine spoilt its reading
+    assert any(text in message for text in words.split("|"))
 
 
 # The other exercises
@@ -170,18 +173,18 @@ def test_wrong_answers_are_told_why_without_a_line_of_ours(check, answer, words)
 WAKE, WAIT = "    wake()\n", "    wait()\n"
 
 
-@pytest.mark.parametrize(
-    ("answer", "words"),
-    [
-        (summing("turn % 2", "0"), "overwrote its slot before we had read it"),
-        (summing("turn % 2", "0", "me])\n", f"me])\n{WAKE}{WAIT}"), "keep the fast one from"),
-        (summing(WAKE, "", "    half[me]", f"{WAKE}    half[me]"), "a wake-up promise"),
-        (summing(WAKE + WAIT, WAIT + WAKE), "each waits before it wakes the other"),
-        (summing("tensor.add_(", "tensor = tensor + ("), "add in place"),
-        (waits_if_unchanged, "is a wait() missing"),
-        (polls, "the partner's slot is polled"),
-    ],
-)
+WRONG_SUMS = [
+    (summing("turn % 2", "0"), "overwrote its slot before we had read it"),
+    (summing("turn % 2", "0", "me])\n", f"me])\n{WAKE}{WAIT}"), "keep the fast one from"),
+    (summing(WAKE, "", "    half[me]", f"{WAKE}    half[me]"), "a wake-up promise"),
+    (summing(WAKE + WAIT, WAIT + WAKE), "each waits before it wakes the other"),
+    (summing("tensor.add_(", "tensor = tensor + ("), "add in place"),
+    (waits_if_unchanged, "is a wait() missing"),
+    (polls, "the partner's slot is polled"),
+]
+
+
+@pytest.mark.parametrize(("answer", "words"), WRONG_SUMS)
 def test_wrong_shared_sums_are_found_every_time(answer, words, monkeypatch):
     if answer is polls:
         monkeypatch.setattr(checking, "patience", lambda seconds: seconds / 4)

@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from numbers import Real
 from typing import Any
 
+from labkit.ranks import devices
+
 
 @dataclass(frozen=True, slots=True)
 class Summary:
@@ -57,7 +59,7 @@ def time_calls(fn: Callable[[], Any], *, warmup: int = 5, iters: int = 20) -> li
     for name, value, least in (("iters", iters, 1), ("warmup", warmup, 0)):
         if not isinstance(value, int) or value < least:
             raise ValueError(f"{name} must be a whole number of at least {least}, got {value!r}.")
-    meet = dist.barrier if dist.is_initialized() else _nothing
+    meet = devices.barrier if dist.is_initialized() else _nothing
     for _ in range(warmup):
         meet()
         _wait(fn())

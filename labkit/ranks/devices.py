@@ -43,6 +43,14 @@ def device() -> torch.device:
     return torch.device("cuda", local_rank % torch.cuda.device_count())
 
 
+def barrier() -> None:
+    """Let all ranks meet, as `dist.barrier`; NCCL is told on which GPU, or it warns of guessing."""
+    import torch.distributed as dist
+
+    here = device()
+    dist.barrier(device_ids=None if here.index is None else [here.index])
+
+
 def claim(backend: str, local_rank: int) -> str:
     """Make this rank's GPU the current one if NCCL is asked for; return the backend to use.
 

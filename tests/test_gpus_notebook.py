@@ -52,11 +52,11 @@ def test_gloo_goes_by_tags_and_who_receives_late_has_met_the_sender_before():
 
     (held, warm_ups, took), _ = launch(counted, 2**10, world_size=2)
     assert (warm_ups, len(held)) == (1, 3) and took > 0.25
-    assert launch(names["three_ways"], 4096, world_size=3) == [[1.0] * 3] * 3
+    assert launch(names["three_ways"], 4096, world_size=3) == 3 * [3 * [(1e-3,) * 3]]
 
 
-NOT_RUN = ("beside", "waves", "marks", "two-copies", "order", "one-gpu-host", "posted")
-NOT_RUN += ("beside-nccl", "vgg", "hang", "inspector", "load", "ipc", "channels", "protocols")
+NOT_RUN = ("beside", "waves", "marks", "two-copies", "order", "posted", "ipc", "channels")
+NOT_RUN += ("beside-nccl", "vgg", "hang", "inspector", "load", "protocols")
 
 
 def test_what_waits_for_a_gpu_says_so_and_its_programs_run_on_the_cpu(capsys):
@@ -65,9 +65,9 @@ def test_what_waits_for_a_gpu_says_so_and_its_programs_run_on_the_cpu(capsys):
     [(copies, products)] = launch(names["who_ran_when"], 3, 2, 64, 2**10, world_size=1)
     assert (len(copies), len(products)) == (3, 2) and copies == sorted(copies)
     [took] = launch(names["copies_at_once"], names["ways"], 2**12, world_size=1)
-    assert len(took) == 10 and min(took) > 0
-    assert min(launch(names["one_send"], 2**10, world_size=2)) > 0
-    (alone, beside), _ = launch(names["beside_nccl"], 2**10, 64, 4, 2, world_size=2)
+    assert len(took) == 10 and min(map(min, took)) > 0
+    assert min(map(min, launch(names["one_send"], 2**10, world_size=2))) > 0
+    (alone, beside, *_), _ = launch(names["beside_nccl"], 2**10, 64, 4, 2, world_size=2)
     assert alone[0] > 0 and beside[0] > 0
     waited, _ = launch(names["one_late"], 0.5, 2, 2**10, world_size=2)
     assert min(waited) > 0.25
@@ -102,11 +102,11 @@ def test_the_posted_programs_run_from_their_lessons_cells():
 
 
 def test_the_recording_says_where_it_is_from_and_claims_are_judged_by_it(capsys):
-    names = names_of("batch", "packing", "order", "late")
+    names = names_of("batch", "packing", *NOT_RUN, "late", "algorithms", "calls")
     assert {record.tier for record in names["RECORDED"]} == {Tier.RECORDED}
     said = capsys.readouterr().out
-    assert "RECORDED: " in said and "1 x NVIDIA H100" in said and "NCCL 2.30.7" in said
-    assert said.count("held, in the recording: ") == 10 and "not on this run" not in said
+    assert "RECORDED: " in said and "1 x NVIDIA H100" in said and "NCCL 2.30.4" in said
+    assert said.count("held, in the recording: ") == 33 and "not on this run" not in said
 
 
 def test_what_is_measured_here_stands_before_the_recording_and_decides(capsys):
@@ -128,7 +128,7 @@ def test_who_chose_is_read_from_lines_as_nccl_writes_them(tmp_path, capsys):
     lines = (all_reduce, all_reduce, broadcast, "something else")
     log = "".join(f"node1:4711:4720 [0] NCCL INFO {line}\n" for line in lines)
     (tmp_path / "4711").write_text(log)
-    found = names_of("algorithms")["who_chose"](tmp_path)
+    found = names_of("order", "algorithms")["who_chose"](tmp_path)
     assert found == "AllReduce: RING/SIMPLE, Broadcast: RING/LL128"
     assert "not run" in capsys.readouterr().out
 

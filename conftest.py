@@ -17,6 +17,7 @@ from collections import Counter
 from pathlib import Path
 
 from pytest import StashKey, hookimpl
+from xdist.scheduler import LoadFileScheduling
 
 from course.predictions import claims
 from labkit.ranks.machine import usable_cpus
@@ -28,6 +29,9 @@ QUICK = "not (slow or exhaustive)"
 """What the test command takes."""
 PROCESSES = 4
 """Most tests wait, for ranks or for a browser; but each process imports and collects everything."""
+WAITS = "05_pipeline"
+"""The lesson that waits longest, for slow links: it begins while others compute."""
+EARLY = (TESTS, TESTS / "ranks")
 LOCK, LOCKED = StashKey(), StashKey()
 """A folder that all processes lock, and a process's open one."""
 
@@ -50,6 +54,7 @@ def pytest_cmdline_main(config):
 
 def pytest_configure(config):
     """Leave notebooks to our kind of nbval's class."""
+    gc.disable()  # until all is collected: it would take a tenth of that time, and free little
     options = config.option
     if options.nbval or options.nbval_lax:
         options.verbose = options.verbose or 1  # a line a cell
@@ -68,20 +73,36 @@ def is_alone(item):
 
 
 @hookimpl(trylast=True)  # after `-m`
-def pytest_collection_modifyitems(items):
+def pytest_collection_modifyitems(config, items):
     """Put the long tests of the whole first, and what waits for torchrun; last, what measures.
 
-    Of files in which something measures, notebooks come before tests, since what they do besides
-    takes longer. In a test file what measures comes last; a notebook's cells keep their order.
+    Notebooks in which something measures come before the tests that do, and keep their order.
     """
     measures = {item.path for item in items if is_alone(item)}
 
     def rank(item):
-        is_test, last = item.path.suffix == ".py", item.path in measures
-        late = item.path.parent not in (TESTS, TESTS / "ranks")
-        return last, last and is_test, late, is_test and is_alone(item)
+        is_test, waits = item.path.suffix == ".py", item.path.name.startswith(WAITS)
+        comes_last = is_alone(item) if is_test else item.path in measures and not waits
+        return is_test and comes_last, comes_last, not waits, item.path.parent not in EARLY
 
     items.sort(key=rank)
+    if getattr(config, "workerinput", {}).get("workerid") == "gw0":
+        alone = [item.nodeid for item in items if item.path.suffix == ".py" and is_alone(item)]
+        Path(config.workerinput["lock"], "alone").write_text("\n".join(alone))
+
+
+class Scopes(LoadFileScheduling):
+    """A file's tests are one process's, but for those that measure: they come at the end."""
+
+    def _split_scope(self, nodeid):
+        if not hasattr(self, "alone"):
+            self.alone = set(Path(self.config.stash[LOCK].name, "alone").read_text().split("\n"))
+        return super()._split_scope(nodeid) + " alone" * (nodeid in self.alone)
+
+
+@hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config, log):
+    return Scopes(config, log) if config.option.dist == "loadfile" else None
 
 
 @hookimpl(optionalhook=True)
@@ -110,6 +131,11 @@ def pytest_runtest_protocol(item, nextitem):
         if not (goes_on and is_alone(item) and is_alone(nextitem)):
             os.close(config.stash[LOCKED])
             del config.stash[LOCKED]
+
+
+def pytest_collection_finish():
+    gc.freeze()
+    gc.enable()
 
 
 def pytest_unconfigure():

@@ -17,7 +17,6 @@ from collections import Counter
 from pathlib import Path
 
 from pytest import StashKey, hookimpl
-from xdist.scheduler import LoadFileScheduling
 
 from course.predictions import claims
 from labkit.ranks.machine import usable_cpus
@@ -29,9 +28,8 @@ QUICK = "not (slow or exhaustive)"
 """What the test command takes."""
 PROCESSES = 4
 """Most tests wait, for ranks or for a browser; but each process imports and collects everything."""
-WAITS = "05_pipeline"
-"""The lesson that waits longest, for slow links: it begins while others compute."""
-EARLY = (TESTS, TESTS / "ranks")
+WAITS = "05_pipeline_p2p.ipynb"
+"""The lesson that waits longest, for slow links: it begins first, while others compute."""
 LOCK, LOCKED = StashKey(), StashKey()
 """A folder that all processes lock, and a process's open one."""
 
@@ -73,36 +71,21 @@ def is_alone(item):
 
 
 @hookimpl(trylast=True)  # after `-m`
-def pytest_collection_modifyitems(config, items):
+def pytest_collection_modifyitems(items):
     """Put the long tests of the whole first, and what waits for torchrun; last, what measures.
 
-    Notebooks in which something measures come before the tests that do, and keep their order.
+    Of files in which something measures, notebooks come before tests, since what they do besides
+    takes longer. In a test file what measures comes last; a notebook's cells keep their order.
     """
     measures = {item.path for item in items if is_alone(item)}
 
     def rank(item):
-        is_test, waits = item.path.suffix == ".py", item.path.name.startswith(WAITS)
-        comes_last = is_alone(item) if is_test else item.path in measures and not waits
-        return is_test and comes_last, comes_last, not waits, item.path.parent not in EARLY
+        is_test, waits = item.path.suffix == ".py", item.path.name == WAITS
+        last = item.path in measures and not waits
+        late = item.path.parent not in (TESTS, TESTS / "ranks")
+        return last, last and is_test, not waits, late, is_test and is_alone(item)
 
     items.sort(key=rank)
-    if getattr(config, "workerinput", {}).get("workerid") == "gw0":
-        alone = [item.nodeid for item in items if item.path.suffix == ".py" and is_alone(item)]
-        Path(config.workerinput["lock"], "alone").write_text("\n".join(alone))
-
-
-class Scopes(LoadFileScheduling):
-    """A file's tests are one process's, but for those that measure: they come at the end."""
-
-    def _split_scope(self, nodeid):
-        if not hasattr(self, "alone"):
-            self.alone = set(Path(self.config.stash[LOCK].name, "alone").read_text().split("\n"))
-        return super()._split_scope(nodeid) + " alone" * (nodeid in self.alone)
-
-
-@hookimpl(optionalhook=True)
-def pytest_xdist_make_scheduler(config, log):
-    return Scopes(config, log) if config.option.dist == "loadfile" else None
 
 
 @hookimpl(optionalhook=True)
@@ -133,8 +116,8 @@ def pytest_runtest_protocol(item, nextitem):
             del config.stash[LOCKED]
 
 
-def pytest_collection_finish():
-    gc.freeze()
+@hookimpl(tryfirst=True)  # before the tests, here and in the process that hands them out
+def pytest_runtestloop():
     gc.enable()
 
 

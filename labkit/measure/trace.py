@@ -27,8 +27,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from labkit.ranks import devices
-from labkit.ranks.devices import device
+from labkit.ranks.devices import barrier, device
 
 
 class Kind(StrEnum):
@@ -166,7 +165,7 @@ class Tracer:
     def aligned(cls) -> "Tracer":
         """Agree on a clock with the other ranks (a collective) and start with all of them."""
         clock = _agree()
-        devices.barrier()
+        barrier()
         return cls(clock, dist.get_rank())
 
     def next_step(self) -> None:
@@ -309,7 +308,7 @@ def _agree() -> Clock:
     mine = []
     for _ in range(21):  # the first opens connections
         begin = time.perf_counter()
-        devices.barrier()
+        barrier()
         mine.append((begin, time.perf_counter()))
     theirs = [mine]
     dist.broadcast_object_list(theirs, 0)

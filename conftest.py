@@ -1,6 +1,6 @@
 """How all tests run: side by side, what measures alone and last, notebooks through nbval.
 
-Four processes share the tests, a file each. What measures (marked `timed` or `alone`; a cell that
+Three processes share the tests, a file each. What measures (marked `timed` or `alone`; a cell that
 is tagged `timed`) comes late, and alone: it holds a lock for itself that all other tests share.
 Where other programs used more than an eighth of the CPUs meanwhile, a timed test that fails is not
 judged, and neither is a lesson's claim: the summary counts both.
@@ -26,8 +26,8 @@ TESTS = Path(__file__).resolve().parent / "tests"
 VERDICTS = (claims.HELD, claims.NOT_JUDGED, claims.NOT_HELD)
 QUICK = "not (slow or exhaustive)"
 """What the test command takes."""
-PROCESSES = 4
-"""Most tests wait, for ranks or for a browser; but each process imports and collects everything."""
+PROCESSES = 3
+"""Many tests wait, for ranks or for a browser; but each process imports and collects everything."""
 WAITS = "05_pipeline_p2p.ipynb"
 """The lesson that waits longest, for slow links: it begins first, while others compute."""
 LOCK, LOCKED = StashKey(), StashKey()

@@ -108,6 +108,7 @@ def test_two_flows_into_one_nic_share_it():
     pytest.fail(f"shares of the faster flow: {shares}")
 
 
+@pytest.mark.exhaustive
 def test_each_ordered_pair_has_its_own_rate():
     rates = [["1mbit", "40mbit", "10mbit"], ["20mbit", "1mbit", "1mbit"], ["1mbit"] * 3]
 

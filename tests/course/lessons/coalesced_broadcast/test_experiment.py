@@ -26,7 +26,7 @@ def test_what_is_measured_is_what_the_cell_shows():
     assert ast.unparse(ast.parse(measured)) == ast.unparse(ast.parse(shown))  # comments aside
 
 
-@pytest.mark.parametrize("world_size", [2, 3])
+@pytest.mark.parametrize("world_size", [pytest.param(2, marks=pytest.mark.exhaustive), 3])
 def test_every_way_gives_every_rank_the_source_values(world_size):
     asked = programs.broadcast, WAYS, 1 / 16, 1
     results = launch(programs.time_ways, *asked, world_size=world_size)  # raises where one does not

@@ -71,7 +71,6 @@ while time.process_time() < 5:
 
 
 @mark.slow
-@mark.alone
 def test_beside_other_programs_only_what_a_clock_refuses_is_not_judged(hand_ins):
     """In two processes, each notebook in one kernel."""
     notebook = lesson(REFUSAL.format(timed=True), REFUSAL.format(timed=False))

@@ -33,7 +33,7 @@ def test_cells_run_with_gates_open_and_what_they_judge_is_returned(monkeypatch):
     assert [one["verdict"] for one in made] == ["held"]
 
 
-@pytest.mark.exhaustive
+@pytest.mark.slow
 def test_bursts_are_other_programs_and_end():
     with bench.bursts(), other_programs.watch() as used:
         time.sleep(bench.PERIOD)

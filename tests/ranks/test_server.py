@@ -96,7 +96,6 @@ def test_a_closure_runs_on_fresh_interpreters_and_the_cwd_hides_nothing_from_the
     assert sorted(out.splitlines()) == ["[rank 0] up", "[rank 1] up"] and err == ""
 
 
-@pytest.mark.exhaustive
 def test_no_fresh_rank_outlives_a_killed_parent():
     script = """
         import time

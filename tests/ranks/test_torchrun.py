@@ -113,10 +113,9 @@ def test_a_job_of_three_ranks_from_the_first_launch_to_a_hang(tmp_path):
 
 
 DIES = """
-import os, sys, time, torch, torch.distributed as dist
-from course.__main__ import main
+import os, time
+import torch, torch.distributed as dist
 from labkit import launch
-main(["run", "passport", "--quick", "--out", sys.argv[1]])
 def program():
     dist.barrier()
     print(os.getpid(), flush=True)
@@ -126,23 +125,35 @@ launch(program, timeout=40)
 """
 
 
+def test_a_rank_that_dies_in_the_middle_ends_the_other_node_and_is_named(tmp_path):
+    script = tmp_path / "dies.py"
+    script.write_text(DIES)
+    port = free_port()
+    nodes = [agent(node, port, str(script)) for node in range(2)]
+    os.kill(int(nodes[1].stdout.readline()), signal.SIGKILL)
+    (_, error), (_, there) = (node.communicate(timeout=60) for node in nodes)
+    assert all(node.returncode for node in nodes) and "Error" in error
+    assert re.search(r"rank +: 1 .*\n +exitcode +: -9", there), there
+
+
 @needs_hosts
 @mark.timeout(240)
-def test_two_hosts_of_a_fabric_are_two_nodes_and_a_rank_that_dies_ends_both_and_is_named(tmp_path):
-    """Each agent on a host of its own; their link is slow enough for CPUs with other work to do."""
-    script, out = tmp_path / "dies.py", tmp_path / "records.json"
-    script.write_text(DIES)
+def test_two_hosts_of_a_fabric_are_two_nodes(tmp_path):
+    """Each agent on a host of its own: the records tell of both, and of the link between them.
+
+    That is slow enough for CPUs that have other work to do.
+    """
+    out = tmp_path / "records.json"
+    command = ["-m", "course", "run", "passport", "--quick", "--out", str(out)]
     with Fabric.star(hosts=2, rate="600mbit") as fabric:
         nodes = [
-            agent(host, 29500, script, out, place=fabric.placement(host, 2), master=address(0))
+            agent(host, 29500, *command, place=fabric.placement(host, 2), master=address(0))
             for host in range(2)
         ]
-        os.kill(int(nodes[1].stdout.readline()), signal.SIGKILL)
-        (first, error), (second, there) = (node.communicate(timeout=60) for node in nodes)
+        first, second = (node.communicate(timeout=200) for node in nodes)
+        assert [node.returncode for node in nodes] == [0, 0], first[1] + second[1]
         messages = [record for record in records.load(out) if record.case == "ping-pong"]
         assert messages[-1].algbw == approx(fabric.payload_rate(0, 1), rel=0.1)
     assert messages[0].provenance.nodes == ((0,), (1,))
-    assert all(text in first for text in ("2 nodes", "ping-pong", str(out)))
-    assert "ping-pong" not in second, "rank 0 alone prints"
-    assert all(node.returncode for node in nodes) and "Error" in error
-    assert re.search(r"rank +: 1 .*\n +exitcode +: -9", there), there
+    assert all(text in first[0] for text in ("2 nodes", "ping-pong", str(out)))
+    assert "ping-pong" not in second[0], "rank 0 alone prints"

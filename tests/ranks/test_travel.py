@@ -59,7 +59,7 @@ def die():
     return lambda: "cannot be pickled by others"
 
 
-@pytest.mark.exhaustive
+@pytest.mark.slow
 def test_they_come_out_of_a_pool_of_processes():
     with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("fork")) as pool:
         with pytest.raises(LaunchError, match="rank 1 of 2 exited with status 3"):

@@ -13,7 +13,7 @@ from course.lessons.casebook.ward import FixFailed, Ward, play
 from course.predictions import claims
 from tests.fabric.test_fabric import needs_hosts
 
-pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("book")]
+pytestmark = [pytest.mark.slow, pytest.mark.timed, pytest.mark.usefixtures("book")]
 
 NAMES = [
     pytest.param(name, marks=needs_hosts if case.fabric else ()) for name, case in CASES.items()
@@ -33,7 +33,6 @@ def expected(case):
     return {key: "stands" if key == case.culprit else "fell" for key in case.suspects}
 
 
-@pytest.mark.timed
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("name", NAMES)
 def test_a_case_is_decided_by_its_instruments_and_cured_by_its_cure_alone(name):
@@ -48,7 +47,6 @@ def test_a_case_is_decided_by_its_instruments_and_cured_by_its_cure_alone(name):
     assert table.title.startswith("It is mended, in 3 of 3 rounds"), table
 
 
-@pytest.mark.timed
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("threads", [2, 3])
 def test_idle_gpus_is_not_mended_by_more_threads_however_fast_it_was(threads, monkeypatch):
@@ -60,7 +58,6 @@ def test_idle_gpus_is_not_mended_by_more_threads_however_fast_it_was(threads, mo
     assert "still there, though it took less time" in table.title and ward.gain == 0
 
 
-@pytest.mark.timed
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("seed", [1, 2])
 def test_the_final_draws_three_faults_and_instruments_tell_them(seed):
@@ -97,7 +94,6 @@ def test_an_order_that_connects_to_nobody_is_told_by_its_results():
     assert "Rank 0, connected to: [], with the fault [1, 11]." in table.title
 
 
-@pytest.mark.timed
 def test_a_cure_that_never_ends_says_so_in_five_seconds():
     ward = Ward(CASES["first-sum"], solved=True)
     play(ward.case)  # what starts slowly has started
@@ -107,7 +103,6 @@ def test_a_cure_that_never_ends_says_so_in_five_seconds():
     assert time.monotonic() - begin < 9  # with the sick run before it
 
 
-@pytest.mark.timed
 def test_a_case_is_played_in_a_terminal(capsys, monkeypatch):
     monkeypatch.setattr("course.lessons.casebook.ward.ROUNDS", 2)  # still, they may disagree
     letter = Ward(CASES["228-bytes"]).letter("late")

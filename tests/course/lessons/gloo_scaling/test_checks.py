@@ -44,31 +44,29 @@ QUIET = f"{START}        try: call()\n        except Exception: pass\n"
 CLOCKED = "a barrier, another collective|a rank that is late"  # load decides which is said
 
 
-WRONG_STOPWATCHES = [  # with how many of the sick calls they pass
-    (stopwatch(REDUCE, ""), "each rank reports its own time", 0),
-    (stopwatch("ReduceOp.MAX", "ReduceOp.SUM"), "ranks add up", 0),
-    (stopwatch("s.median", "s.mean"), "that is the mean", 1),
-    (stopwatch("statistics.median", "max"), "the middle one of *all* calls", 1),
-    (stopwatch("time.perf_counter", "time.time"), "time.time() is for dates", 0),
-    (stopwatch(MEET, ""), "the wait for a rank that is late", 3),
-    (stopwatch("range(warmup)", "range(0)"), "no warm-up", 0),
-    (stopwatch(REDUCE, MEDIANS), "the slowest of the ranks' own medians", 2),
-    (stopwatch(START, "", MEET, START + MEET), CLOCKED, 3),
-    (stopwatch(CALL, QUIET), "it was swallowed", 4),
+WRONG_STOPWATCHES = [
+    (stopwatch(REDUCE, ""), "each rank reports its own time"),
+    (stopwatch("ReduceOp.MAX", "ReduceOp.SUM"), "ranks add up"),
+    (stopwatch("s.median", "s.mean"), "that is the mean"),
+    (stopwatch("statistics.median", "max"), "the middle one of *all* calls"),
+    (stopwatch("time.perf_counter", "time.time"), "time.time() is for dates"),
+    (stopwatch(MEET, ""), "the wait for a rank that is late"),
+    (stopwatch("range(warmup)", "range(0)"), "no warm-up"),
+    (stopwatch(REDUCE, MEDIANS), "the slowest of the ranks' own medians"),
+    (stopwatch(START, "", MEET, START + MEET), CLOCKED),
+    (stopwatch(CALL, QUIET), "it was swallowed"),
 ]
 
 
 @pytest.mark.timed
-@pytest.mark.parametrize(("answer", "words", "passes"), WRONG_STOPWATCHES)
-def test_wrong_stopwatches(answer, words, passes, monkeypatch):
+@pytest.mark.parametrize(("answer", "words"), WRONG_STOPWATCHES)
+def test_wrong_stopwatches(answer, words, monkeypatch):
     monkeypatch.setattr(checks, "ATTEMPTS", 1)  # patience is for right answers
-    monkeypatch.setattr(checks, "SICK_CALLS", checks.SICK_CALLS[passes:])
     for _ in range(3):
         message = refusal(checks.check_time_call, answer)
-        if any(text in message for text in words.split("|")):
-            return  # else as the check says, for where a pause of the machine spoilt its reading
-        assert "run it once more" in message
-    pytest.fail(message)
+        if "run it once more" not in message or words in message:
+            break  # else as the check says, for where a pause of the machine spoilt its reading
+    assert any(text in message for text in words.split("|"))
 
 
 # The other exercises

@@ -38,7 +38,7 @@ FILES = {
 
 
 def chromium():
-    """Where the browser is, or None; Debian's without windows takes half the time."""
+    """Where the browser is, or None; Debian's without windows takes less time."""
     names = "chromium-headless-shell", "chromium", "chromium-browser"
     return next(filter(None, map(shutil.which, names)), None)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
 import dataclasses
 import enum
 import json
@@ -51,7 +53,7 @@ class Provenance:
     nodes: tuple[tuple[int, ...], ...] = ()
     """Under torchrun: the ranks of each node; the first one is `machine`. Empty for a launch."""
     nccl: str = ""
-    """NCCL's version, where it carried the tensors."""
+    """NCCL's version, where it carried the tensors: not always that of torch's build."""
 
     @classmethod
     def here(cls, backend: str = "gloo") -> Provenance:
@@ -59,10 +61,11 @@ class Provenance:
         now = datetime.now(UTC).isoformat(timespec="seconds")
         nccl = ""
         if "nccl" in backend:
-            import torch
+            import torch  # noqa: F401 - which loads it
 
-            there = torch.distributed.is_nccl_available()  # not in a build for CPUs
-            nccl = ".".join(map(str, torch.cuda.nccl.version())) if there else ""
+            with contextlib.suppress(OSError):  # a build for CPUs has none
+                ctypes.CDLL("libnccl.so.2").ncclGetVersion(ctypes.byref(code := ctypes.c_int()))
+                nccl = f"{code.value // 10**4}.{code.value // 100 % 100}.{code.value % 100}"
         return cls(Machine.here(), backend, now, _command(), torchrun.nodes(), nccl)
 
     def __str__(self) -> str:

@@ -28,8 +28,6 @@ QUICK = "not (slow or exhaustive)"
 """What the test command takes."""
 PROCESSES = 3
 """Many tests wait, for ranks or for a browser; but each process imports and collects everything."""
-WAITS = "05_pipeline_p2p.ipynb"
-"""The lesson that waits longest, for slow links: it begins first, while others compute."""
 LOCK, LOCKED = StashKey(), StashKey()
 """A folder that all processes lock, and a process's open one."""
 
@@ -80,10 +78,9 @@ def pytest_collection_modifyitems(items):
     measures = {item.path for item in items if is_alone(item)}
 
     def rank(item):
-        is_test, waits = item.path.suffix == ".py", item.path.name == WAITS
-        last = item.path in measures and not waits
+        is_test, last = item.path.suffix == ".py", item.path in measures
         late = item.path.parent not in (TESTS, TESTS / "ranks")
-        return last, last and is_test, not waits, late, is_test and is_alone(item)
+        return last, last and is_test, late, is_test and is_alone(item)
 
     items.sort(key=rank)
 

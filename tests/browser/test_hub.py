@@ -13,7 +13,7 @@ from tests.browser import lab
 from tests.ranks.nodes import ROOT
 
 NEEDS = {"jupyterhub": "pip install", "configurable-http-proxy": "npm install -g"}
-pytestmark = [mark.slow, mark.timeout(600), lab.needs_chromium]
+pytestmark = [mark.exhaustive, mark.timeout(600), lab.needs_chromium]
 for name, by in NEEDS.items():
     reason = f"no {name} here: {by} {name}"
     pytestmark.append(mark.skipif(not shutil.which(name), reason=reason))

@@ -70,7 +70,8 @@ def is_alone(item):
 
 @hookimpl(trylast=True)  # after `-m`
 def pytest_collection_modifyitems(items):
-    """Put the long tests of the whole first, and what waits for torchrun; last, what measures.
+    """Put the long tests of the whole first, and what waits for torchrun; last, what measures:
+    a process that came to it early would wait, and run nothing, until the others come to it too.
 
     Of files in which something measures, notebooks come before tests, since what they do besides
     takes longer. In a test file what measures comes last; a notebook's cells keep their order.

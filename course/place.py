@@ -30,8 +30,20 @@ from labkit.fabric.errors import FabricUnavailable
 from labkit.fabric.fabric import Fabric
 from labkit.measure import records
 from labkit.measure.records import Provenance, Record, Tier
-from labkit.ranks import machine, torchrun
-from labkit.ranks.launcher import launch
+from labkit.ranks import launcher, machine, torchrun
+
+
+def launch(program: Callable[..., Any], /, *args: Any, **options: Any) -> list[Any]:
+    """Run ``program(*args)`` on ranks as `labkit.launch` does, with its options, on the CPU.
+
+    Lessons are about this machine's CPUs and sockets. Beside GPUs, too, ranks use gloo and no rank
+    starts CUDA, which takes a second: a limit of two counts what a program does. Under torchrun the
+    backend is the job's.
+    """
+    __tracebackhide__ = True
+    if not torchrun.is_here():
+        options = {"backend": "gloo"} | options
+    return launcher.launch(program, *args, **options)
 
 
 @dataclass(frozen=True, slots=True)

@@ -87,7 +87,7 @@ def watched(measure: Callable[[], list[Record]]) -> list[Record]:
     with other_programs.watch() as others, _told():
         records = measure()
     cpus = others.cpus
-    on_nodes = launch(lambda: cpus) if torchrun.is_here() else [cpus]
+    on_nodes = launch(lambda: cpus, init=False) if torchrun.is_here() else [cpus]
     most = max((seen for seen in on_nodes if seen is not None), default=None)
     return [
         replace(record, others=most)

@@ -37,10 +37,10 @@ from typing import Any, TypeVar
 import numpy as np
 import torch
 
+from course.place import launch
 from course.predictions import claims, ledger, ledger_file
 from course.predictions.figures import parted
 from labkit.ranks.errors import CaseFile, LaunchTimeout, Line, RankDied, RankTraceback
-from labkit.ranks.launcher import launch
 from labkit.ranks.machine import usable_cpus
 
 T = TypeVar("T")

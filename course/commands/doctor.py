@@ -68,7 +68,7 @@ def notebooks() -> Sequence[str]:
 
 def two_ranks() -> Sequence[str]:
     """Start two real ranks and let them talk."""
-    from labkit.ranks.launcher import launch
+    from course.place import launch
 
     launch(_sum_of_ranks, world_size=2)  # the first launch also starts the fork server
     start = time.perf_counter()

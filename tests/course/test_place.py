@@ -1,14 +1,18 @@
+import re
 from dataclasses import replace
 
 import torch
 import torch.distributed as dist
 from pytest import fixture, mark, raises, skip
 
-from course.place import Place, on_gpus
+from course.notebooks import tree
+from course.place import Place, launch, on_gpus
+from labkit import device
 from labkit.fabric.errors import FabricUnavailable
 from labkit.fabric.fabric import Fabric
 from labkit.measure import records, timing
 from labkit.measure.records import Tier
+from tests.ranks.nodes import ROOT
 
 NAME = "places"
 
@@ -64,6 +68,24 @@ def test_without_links_what_was_recorded_of_the_place_is_shown(recording, monkey
     assert "Shown instead" in capsys.readouterr().out
     with raises(LookupError, match="nothing of Place"):
         Place(3, "1gbit").records(measure, **kept)
+
+
+def test_beside_gpus_a_lesson_launches_on_the_cpu(monkeypatch):
+    def asked():
+        return dist.get_backend_config(), str(device()), torch.cuda.is_initialized()
+
+    monkeypatch.setattr("labkit.ranks.machine.gpu_count", lambda: 8)
+    [(backend, there, is_started)] = launch(asked, world_size=1)
+    assert "nccl" not in backend and (there, is_started) == ("cpu", False)
+    with raises(ValueError, match="needs 9 GPUs"):
+        launch(asked, world_size=9, backend="nccl")
+
+
+def test_nobody_in_the_course_takes_the_kits_launch_but_where_gpus_are_meant():
+    takes = re.compile(r"from labkit import .*\blaunch\b|ranks.launcher import launch")
+    sources = [*(ROOT / "course").rglob("*.py"), *tree.kept(ROOT)]
+    found = {path.name for path in sources if takes.search(path.read_text())}
+    assert found == {"runs.py", "gpus.ipynb"}
 
 
 def test_gpus_have_a_rank_each_and_nccl(monkeypatch):

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 from course import other_programs, published
 from course.lessons.casebook import observe, readings
 from course.lessons.casebook.observe import INSTRUMENTS
+from course.place import launch
 from course.predictions import judging, ledger
 from course.predictions.board import NOT_JUDGED, STANDS, Board, Experiment, Test
 from course.predictions.figures import written
@@ -23,7 +24,6 @@ from labkit.fabric.fabric import Fabric
 from labkit.measure import wire
 from labkit.measure.tables import Table
 from labkit.ranks.errors import LaunchTimeout
-from labkit.ranks.launcher import launch
 
 ROUNDS = 3  # runs that must agree, of a diagnosis and of a fix
 

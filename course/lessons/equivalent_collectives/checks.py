@@ -20,9 +20,9 @@ from course.comm.costs import AlphaBeta
 from course.comm.rounds import count_rounds
 from course.lessons.equivalent_collectives import experiment, programs
 from course.lessons.equivalent_collectives.programs import Way
+from course.place import launch
 from labkit.measure.records import bus_factor
 from labkit.measure.tables import Table
-from labkit.ranks.launcher import launch
 
 BIG = 2**18
 """Elements whose messages do not fit into the kernel's buffers; there odd ranks start late."""

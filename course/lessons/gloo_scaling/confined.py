@@ -15,8 +15,8 @@ from pathlib import Path
 
 import torch.distributed as dist
 
+from course.place import launch
 from labkit.ranks import affinity
-from labkit.ranks.launcher import launch
 
 NAMES = ("quota", "mask", "neighbours", "none")
 

@@ -23,8 +23,8 @@ import torch.distributed as dist
 from course.checks import checking
 from course.checks.memory import BufferCall, BufferLog
 from course.lessons.hang_clinic import programs
+from course.place import launch
 from labkit.ranks.errors import LaunchTimeout, RankCase
-from labkit.ranks.launcher import launch
 
 OUTCOMES = {
     "right": "every rank returned what a healthy program returns",

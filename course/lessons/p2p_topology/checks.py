@@ -11,11 +11,11 @@ from course.checks.checking import CheckFailed, hold
 from course.checks.trial import Case, Ran, trials
 from course.lessons.p2p_topology import evidence
 from course.lessons.p2p_topology.topology import PUZZLE
+from course.place import launch
 from course.published import load
 from labkit.fabric.errors import FabricUnavailable
 from labkit.fabric.fabric import Fabric
 from labkit.measure import timing
-from labkit.ranks.launcher import launch
 
 MACHINE = """\
         GPU0    GPU1    GPU2    GPU3    NIC0    CPU Affinity    NUMA Affinity

@@ -8,7 +8,9 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from course.lessons.eighty_gpus import experiment, logs
 from course.lessons.eighty_gpus.logs import PairTest
+from course.predictions import ledger_file
 from course.predictions.investigation import Board, Experiment, Investigation
+from course.runs import quiet
 from labkit.measure.records import Record
 
 NINE = frozenset({1, 2, 3, 4, 6, 9, 12, 16, 17})
@@ -21,37 +23,93 @@ def judge(board: Board, tests: Sequence[PairTest], nine: Collection[int] = NINE)
     """Hold each suspect to what it predicts of these tests; `nine`: the hosts of the rule."""
     failed = [test for test in tests if not test.busbw]
     never = logs.never_complete(tests)
-    inside = [test for test in failed if test.pair in never]
-    rest = [test for test in failed if test.pair not in never]
+    in_pairs = [test for test in failed if test.pair in never]
+    others = [test for test in failed if test.pair not in never]
     sick = {test: called_slow(test, nine) for test in tests}
+
     hit = sum(sick[test] for test in failed)
-    words = "every failed test has a message into a sick slot"
-    found = f"{hit} of {len(failed)} have one"
-    board.test("a", "A", words, hit == len(failed), found=found, exact=True)
-    outside = "outside the pairs that never complete"
-    for suspect, some, words in (("b", rest, outside), ("d", failed, "among all tests")):
-        hit, share = sum(sick[test] for test in some), by_luck(some, sick)
-        words += ", failed tests have such a message no more often than others of their kind"
-        found = f"{hit} of {len(some)} have one; in {share:.1%} of {DEALS} choices as many"
-        words += f": in over {RARE:.1%} of random choices as often"
-        board.test(suspect, "B", words, share > RARE, found=found, exact=True)
-    ends = [sorted({test.ended_at for test in some}) for some in (inside, rest)]
-    found = " against ".join(", ".join(some) or "none" for some in ends)
-    apart = bool(inside and rest) and not {*ends[0]} & {*ends[1]}
-    words = "those pairs' tests end at other lines than the rest"
-    board.test("c", "C", words, apart, found=found, exact=True)
+    predicts = "every failed test has a message into a sick slot"
+    every, found = hit == len(failed), f"{hit} of {len(failed)} have one"
+    board.test("a", "A", predicts, every, found=found, exact=True)
+
+    for suspect, some, where in (
+        ("b", others, "outside the pairs that never complete"),
+        ("d", failed, "among all tests"),
+    ):
+        share = by_luck(some, sick)
+        predicts = f"{where}, failed tests have such a message no more often than others of their "
+        predicts += f"kind: in over {RARE:.1%} of random choices as often"
+        hit = sum(sick[test] for test in some)
+        found = f"{hit} of {len(some)} have one; by luck as many in {share:.1%} of choices"
+        board.test(suspect, "B", predicts, share > RARE, found=found, exact=True)
+
+    ends = {test.ended_at for test in in_pairs}, {test.ended_at for test in others}
+    apart = bool(in_pairs and others) and not ends[0] & ends[1]
+    predicts = "those pairs' tests end at other lines than the rest"
+    found = f"{len(ends[0])} and {len(ends[1])} places, {len(ends[0] & ends[1])} of them shared"
+    board.test("c", "C", predicts, apart, found=found, exact=True)
+
     deal = random.Random(7)
     most, dealt = heap(failed), max(heap(deal.sample(tests, len(failed))) for _ in range(DEALS))
-    for suspect, words in (("b", "more failures"), ("d", "no more failures")):
-        words = f"the worst {WORST} pairs hold {words} than in all of {DEALS} deals"
-        found = f"{most} of {len(failed)}; in a deal at most {dealt}"
-        board.test(suspect, "D", words, (most > dealt) == (suspect == "b"), found=found, exact=True)
+    found = f"{most} of {len(failed)}; in a deal at most {dealt}"
+    predicts = f"the worst {WORST} pairs hold more failures than in any of {DEALS} deals"
+    board.test("b", "D", predicts, most > dealt, found=found, exact=True)
+    predicts = f"the worst {WORST} pairs hold no more failures than in some of {DEALS} deals"
+    board.test("d", "D", predicts, most <= dealt, found=found, exact=True)
     return board
 
 
 def hold_all(board: Board, records: Sequence[Record], world: str) -> None:
     """Hold all suspects to the authors' logs: nothing of it was run here."""
     judge(board, logs.seventeen_hosts())
+
+
+def in_words(tests: Sequence[PairTest], nine: Collection[int] = NINE) -> str:
+    """Say in a few sentences of which sorts the failed tests are."""
+    failed, never = [test for test in tests if not test.busbw], logs.never_complete(tests)
+    others = [test for test in failed if test.pair not in never]
+    done, died, absent = map(sum, zip(*never.values(), strict=True))
+    names = ", ".join(f"{a}-{b}" for a, b in sorted(never))
+    single = ", ".join(f"{a}-{b}" for a, b in sorted(never) if never[a, b][0])
+    (kind,) = {f"{test.collective} with {test.gpus_per_host} GPUs per host" for test in others}
+    planned, called = 6 * len(never), sum(called_slow(test, nine) for test in others)
+    across = sum(len({*pair} & {*nine}) == 1 for pair in never)
+    return f"""There are two sorts of failed tests.
+
+The first sort belongs to {len(never)} pairs of hosts: {names}. They never complete a test
+with 4 or 8 GPUs. Of their {planned} planned tests {died} failed, and {absent} never began.
+The other {done} were completed with one GPU each ({single}). Most failures come while NCCL connects the
+ranks, before any byte moves.
+
+The second sort are the other {len(others)}. All of them are {kind}, and all
+end at one line, while data move. {called} of them have a message that the rule calls slow.
+
+No place of an end is common to both sorts, so one fault does not explain them. In {across} of the
+{len(never)} pairs just one host is of the nine. Some two hosts touch all of the pairs, which pairs
+chosen at random show in {two_hosts_by_luck(len(never)):.0%} of choices."""
+
+
+class Tribunal(Board):
+    """The board of the vote, whose matrix stands in a fold behind its verdict."""
+
+    def html(self, said: str = "", ours: Board | None = None) -> str:
+        """Return the verdict, and below it, folded, what was held against each suspect."""
+        summary = "<summary>The tribunal: each suspect and what was held against it</summary>"
+        return f"<p><b>{said}</b></p><details>{summary}{super().html('', ours)}</details>"
+
+
+def tribunal() -> Tribunal:
+    """Return the board of the learner's vote, judged by the authors' logs."""
+    ours = INVESTIGATION
+    question = ledger_file.entry(ours.key).question
+    board = Tribunal(question, ours.suspects, ours.experiments, key=ours.key, say=quiet)
+    judge(board, logs.seventeen_hosts())
+    return board
+
+
+def group(host: int) -> str:
+    """Return to which hosts one belongs: `nine`, `rest`, or `alone` (host 8)."""
+    return "nine" if host in NINE else "alone" if host == 8 else "rest"
 
 
 def called_slow(test: PairTest, nine: Collection[int]) -> bool:

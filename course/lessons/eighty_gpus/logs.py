@@ -91,6 +91,34 @@ def means(collective: str, gpus_per_host: int) -> dict[int, float]:
     }
 
 
+def worst_hosts() -> Table:
+    """Lay out the tests by kind: the hosts with the lowest means, and how many pairs are slow."""
+    rows = []
+    for collective in ("sendrecv", "alltoall"):
+        for gpus in (1, 4, 8):
+            tests = select(seventeen_hosts(), collective=collective, gpus_per_host=gpus)
+            by_host = means(collective, gpus)
+            worst = ", ".join(map(str, sorted(by_host, key=by_host.get)[:4]))
+            middle = statistics.median(test.busbw["16GiB"] for test in tests)
+            slow = sum(test.is_slow for test in tests)
+            rows.append([collective, gpus, worst, middle, f"{slow} of {len(tests)}"])
+    columns = ["test", "GPUs per host", "lowest means: hosts", "median pair (GB/s)", "slow"]
+    return Table(columns, rows, title="Pairs of seventeen hosts, at 16 GiB (PUBLISHED)")
+
+
+def by_value(
+    tests: Iterable[PairTest], name: str, values_of: Callable[[PairTest], Iterable[object]]
+) -> Table:
+    """Count tests, all and slow ones, by the values that they have, as `values_of` tells."""
+    began, slow = Counter(), Counter()
+    for test in tests:
+        values = {*values_of(test)}
+        began.update(values)
+        slow.update(values if test.is_slow else ())
+    rows = [[value, count, slow[value]] for value, count in sorted(began.items())]
+    return Table([name, "tests", "slow"], rows)
+
+
 def judge(rule: Callable[[int, int, Slots, str], bool]) -> Table:
     """Lay out what a rule makes of the tests seen before; if all is right, of those held out."""
     rows: list[list] = []

@@ -53,9 +53,9 @@ def busbw_by_gpus(collectives: Sequence[str]) -> Axes:
 def by_cards(arms: Mapping[str, Record]) -> Axes:
     """Draw the bus bandwidth against the cards of a server, in cards: the ten hosts' and ours."""
     title = "Bus bandwidth, in units of what one card carries"
-    ax = _over_gpus(title, x="Network cards in each server", unit="cards", top=7.4)
+    ax = _over_gpus(title, x="Cards in each server (ten hosts: GPUs)", unit="cards", top=7.4)
     theirs = [busbw / _PUBLISHED["one_card"].value for busbw in _at_largest("all_reduce")]
-    plots.line(ax, _GPUS, theirs, label="the ten hosts, a card for each GPU", series=0)
+    plots.line(ax, _GPUS, theirs, label="the ten hosts, by their GPUs", series=0)
     texts = [f"the ten hosts {', '.join(f'{value:.1f}' for value in theirs)}"]
     ways: dict[str, dict[int, float]] = {}
     for record in arms.values():

@@ -36,7 +36,7 @@ export default define({
     {
       text: "Make card 2 sick: it carries 5 GB/s instead of 50. Reach 150 all the same.",
       met: ({ reached, sick }) => sick && reached === 150,
-      after: "Its ring held up all others. Left out, it costs a quarter.",
+      after: "Its ring held up all others. Left out, it costs a quarter. Bus bandwidth grows with the cards that carry, and the slowest of them sets the pace.",
     },
   ],
   height: () => 296,

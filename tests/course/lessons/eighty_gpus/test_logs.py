@@ -111,6 +111,28 @@ def test_the_board_points_at_whoever_is_guilty(guilty):
     assert evidence.judge(board, world(guilty)).left == [guilty]
 
 
+def test_the_two_sorts_are_told_in_words_and_the_matrix_is_folded_behind_them(book):
+    told = " ".join(evidence.in_words(seventeen_hosts()).split())
+    assert "5 pairs of hosts: 2-8, 3-8, 5-16, 7-16, 8-9." in told
+    assert "Of their 30 planned tests 21 failed, and 6 never began. The other 3" in told
+    assert (
+        "the other 13. All of them are alltoall with 4 GPUs" in told and "13 of them have" in told
+    )
+    page = evidence.tribunal().html("What is left is c.")
+    assert page.startswith("<p><b>What is left is c.</b></p><details>") and "3 and 1 places" in page
+
+
+def test_hosts_are_in_three_groups():
+    assert [evidence.group(host) for host in (7, 8, 9)] == ["rest", "alone", "nine"]
+
+
+def test_tests_are_counted_by_what_they_have():
+    sendrecv = select(seventeen_hosts(), collective="sendrecv")
+    table = logs.by_value(sendrecv, "into", lambda test: {slot for *_, slot in test.messages()})
+    assert max(table.rows, key=lambda row: row[2])[0] == "9d" and max(table.rows)[0] == "df"
+    assert sum(row[2] for row in logs.by_value(sendrecv, "of", lambda test: [test.pair]).rows) == 35
+
+
 def test_what_luck_does():
     assert evidence.two_hosts_by_luck(5) == pytest.approx(0.05, abs=0.015)
     assert math.comb(72, 5) / math.comb(136, 5) == pytest.approx(0.039, abs=0.001)

@@ -13,6 +13,7 @@ COMMANDS = {
     "start": "check the machine, copy the lessons, open JupyterLab",
     "doctor": "say what this machine can do for the course",
     "run": "run experiments without a notebook",
+    "gpus": "measure each thread's question on your GPUs, on one page",
     "progress": "show lessons run, exercises passed, predictions; write a hand-in",
     "report": "make one HTML page of nccl-tests' logs",
     "class": "make one HTML page of what a class handed in",

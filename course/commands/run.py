@@ -53,13 +53,13 @@ def main(options: argparse.Namespace) -> int:
         return 2
     from labkit.show import alt_text  # noqa: F401 (what is missing is told before anything runs)
 
-    if options.out and _is_first_rank():
+    if options.out and is_first_rank():
         options.out.parent.mkdir(parents=True, exist_ok=True)
         options.out.open("a").close()  # as well as a place that cannot be written
     folder = RUNS / datetime.now().strftime("%Y%m%d-%H%M%S")
     for name, lesson in chosen.items():
         records = _run(lesson, quick=options.quick)
-        if _is_first_rank():
+        if is_first_rank():
             _report(lesson, records, options.out or folder / f"{name}.json")
     return 0
 
@@ -68,7 +68,7 @@ def _run(lesson: Lesson, *, quick: bool) -> list[Record]:
     start = time.perf_counter()
 
     def say(text: str) -> None:
-        if _is_first_rank():
+        if is_first_rank():
             print(text, file=sys.stderr, flush=True)
 
     say(f"{lesson.experiment}: {lesson.module.TITLE}")
@@ -109,5 +109,6 @@ def tabulate(records: Sequence[Record]) -> Table:
     return Table([columns[i] for i in filled], [[row[i] for i in filled] for row in rows])
 
 
-def _is_first_rank() -> bool:
+def is_first_rank() -> bool:
+    """Tell whether this process is the one that prints and writes."""
     return not torchrun.is_here() or os.environ["RANK"] == "0"

@@ -35,6 +35,10 @@ class Page:
             html = Markup("<details><summary>{}</summary>{}</details>").format(folded, html)
         self._parts.append(html)
 
+    def plain(self, text: str) -> None:
+        """Add what a program printed, as it stands."""
+        self._parts.append(Markup('<div class="wide"><pre>{}</pre></div>').format(text))
+
     def __str__(self) -> str:
         """Return the whole page as HTML."""
         return _TEMPLATES.get_template("page.html").render(title=self.title, parts=self._parts)

@@ -1,0 +1,89 @@
+import dataclasses
+from html import unescape
+
+import pytest
+
+from course import your_gpus
+from course.__main__ import main
+from course.place import Place
+from course.your_gpus import ROWS, Sizes
+from labkit.measure import records
+
+TINY = Sizes(copied=4096, message=4096, summed=65536, width=1 / 64, rounds=1, calls=5)
+
+
+@pytest.fixture
+def tiny(monkeypatch):
+    monkeypatch.setattr(Sizes, "on_cpus", lambda quick: TINY)
+
+
+def of_rows(monkeypatch, *rows):
+    monkeypatch.setattr(your_gpus, "ROWS", rows)
+
+
+def fails(sizes):
+    raise RuntimeError("CUDA out of memory")
+
+
+def is_interrupted(row, place, sizes):
+    raise KeyboardInterrupt
+
+
+def test_without_a_gpu_the_recorded_rows_are_shown_as_recorded(tmp_path, capsys):
+    page = tmp_path / "page.html"
+    assert main(["gpus", "--out", str(page)]) == 0
+    shown = capsys.readouterr()
+    assert "found: no GPU" in shown.err and "RECORDED" in shown.out
+    assert "MEASURED" not in shown.out and "Nobody has recorded it" in shown.out
+    assert "so a further call takes" in shown.out  # 30 µs, by ranks that share an H200
+    kept = records.load(page.with_suffix(".json"))
+    assert {record.tier for record in kept} == {records.Tier.RECORDED}
+
+
+def test_gloo_makes_the_same_page(tmp_path, capsys, tiny):
+    page = tmp_path / "new" / "page.html"
+    assert main(["gpus", "--cpu", "--ranks", "2", "--out", str(page)]) == 0
+    table, written = capsys.readouterr().out, unescape(page.read_text())
+    for row in ROWS:
+        assert row.question in table and row.question in written
+    assert "failed" not in table and written.count("<figure") == len(ROWS)
+    assert "2 ranks" in table and "377 µs" in table
+    kept = records.load(page.with_suffix(".json"))
+    assert {record.provenance.backend for record in kept} == {"gloo"}
+
+
+def test_a_row_that_fails_says_why_and_the_next_one_runs(tmp_path, capsys, tiny, monkeypatch):
+    broken = dataclasses.replace(ROWS[4], program=fails)
+    of_rows(monkeypatch, broken, ROWS[1])
+    assert main(["gpus", "--cpu", "--ranks", "2", "--out", str(tmp_path / "page.html")]) == 1
+    table = capsys.readouterr().out
+    assert "It failed: RuntimeError: CUDA out of memory" in table and "2 ranks" in table
+
+
+def test_what_was_measured_before_an_interrupt_is_kept(tmp_path, capsys, tiny, monkeypatch):
+    class Interrupted(your_gpus.Row):
+        measure = is_interrupted
+
+    of_rows(monkeypatch, ROWS[4], Interrupted("asked too late", fails), ROWS[1])
+    page = tmp_path / "page.html"
+    assert main(["gpus", "--cpu", "--ranks", "2", "--out", str(page)]) == 130
+    shown = capsys.readouterr()
+    assert "interrupted; what was measured so far is kept" in shown.err
+    assert ROWS[4].question in shown.out and ROWS[1].question not in shown.out
+    assert records.load(page.with_suffix(".json"))
+
+
+def test_sizes_stay_within_the_room_that_a_gpu_has():
+    for room in (2 * 2**30, 13 * 2**30, 64 * 2**30):
+        sizes = Sizes.on_gpus(room, 8)
+        gradients = sum(x.nbytes for x in your_gpus.vgg11_tensors(sizes.width, "meta"))
+        assert 8 * sizes.copied <= room and 20 * sizes.message <= room
+        assert 4 * sizes.summed <= room and 3 * gradients <= room
+    assert Sizes.on_gpus(64 * 2**30, 8).summed == 2**30 and sizes.width == 1
+
+
+def test_rows_measure_whatever_number_of_ranks_there_is():
+    for ranks in (3, 4):
+        for row in (*ROWS[:3], *ROWS[4:]):
+            made = row.measure(Place(hosts=1, ranks_per_host=ranks), TINY)
+            assert made and list(row.lines(made)), row.question

@@ -78,8 +78,8 @@ def in_words(tests: Sequence[PairTest], nine: Collection[int] = NINE) -> str:
 
 The first sort belongs to {len(never)} pairs of hosts: {names}. They never complete a test
 with 4 or 8 GPUs. Of their {planned} planned tests {died} failed, and {absent} never began.
-The other {done} were completed with one GPU each ({single}). Most failures come while NCCL connects the
-ranks, before any byte moves.
+The other {done} were completed with one GPU each ({single}).
+Most failures come while NCCL connects the ranks, before any byte moves.
 
 The second sort are the other {len(others)}. All of them are {kind}, and all
 end at one line, while data move. {called} of them have a message that the rule calls slow.

@@ -31,7 +31,7 @@ def show(number: str, *, yours: str = "", theirs: str = "") -> None:
         link, step = page.name, f"{later[0].number} · {later[0].title}"
     figures = "; ".join(filter(None, [yours and f"Yours: {yours}", theirs and f"theirs: {theirs}"]))
     asked = [entry for key, entry in book.entries.items() if key.startswith(f"{number}.")]
-    bets = [(textwrap.shorten(entry.question, 90), outcome(entry)) for entry in asked]
+    bets = [(textwrap.shorten(e.question, 90), outcome(e)) for e in asked if e.committed]
     title, can = f"{number} · {lesson.title}", _can(lesson)
     lines = [f"✔ {title}: you have come to its end. Well done!", figures, can and f"Now {can}"]
     lines += [f"  {question} {text}" for question, text in bets]
@@ -42,9 +42,7 @@ def show(number: str, *, yours: str = "", theirs: str = "") -> None:
 
 
 def outcome(entry: Entry) -> str:
-    """Say in a few words what was bet, and what came out."""
-    if not entry.committed:
-        return "You made no bet."
+    """Say in a few words what was bet, and what came out; it must have been bet."""
     said = f"You said {entry.in_words()}".rstrip(".")
     if entry.measured is None:
         return f"{said}; not judged yet."

@@ -1,18 +1,20 @@
 """The cases: `cases.json` says what was reported, which program shows it here, who is suspected."""
 
+import html
 import json
 import random
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from course import published
 from course.lessons.casebook import programs, readings
 from course.lessons.casebook.observe import INSTRUMENTS
-from course.lessons.casebook.ward import ROUNDS, Case, Ending, Suspect, Ward, course_of
-from course.predictions import ledger_file
+from course.lessons.casebook.ward import ROUNDS, Case, Ending, Suspect, Ward, course_of, instruments
+from course.predictions import ledger, ledger_file
 from labkit.fabric.fabric import Fabric
+from labkit.measure.records import Tier
 from labkit.measure.tables import Table
 
 REPORTED = published.load("casebook")
@@ -40,11 +42,27 @@ def _case(name: str, fields: dict[str, Any]) -> Case:
     return Case(name=name, **fields)
 
 
-CASES: dict[str, Case] = {name: _case(name, fields) for name, fields in load("cases.json").items()}
-"""By name."""
+_LOADED = (_case(name, fields) for name, fields in load("cases.json").items())
+CASES = {case.name: case for case in sorted(_LOADED, key=lambda case: case.lesson)}
+"""By name, in the order of the lessons that they belong to."""
 STORIES: list[dict[str, Any]] = load("stories.json")
 """Slow jobs that cannot be played honestly here: title, figures (by name, of `published.json`),
 question, options, the `right` one's place and, as `because`, how far the source supports it."""
+
+
+def ask_story(number: int) -> None:
+    """Show the form of a story, numbered from 1."""
+    story = STORIES[number - 1]
+    question = f"{story['title']}. {story['text']} {story['question']}"
+    ledger.choose(f"08.story-{number}", question, story["options"])
+
+
+def end_story(number: int) -> None:
+    """Tell how a story ended, once there is a vote; before it, stop the cell."""
+    key, story = f"08.story-{number}", STORIES[number - 1]
+    ledger.gate(key)
+    letter = "abcd"[story["right"]]
+    ledger.reconcile(key, letter, tier=Tier.PUBLISHED, because=story["because"])
 
 
 def overview() -> Table:
@@ -96,13 +114,38 @@ def late_rank(ward: Ward, rank: int) -> bool:
     return rank == ward.case.fault["rank"]
 
 
-def score(wards: list[Ward]) -> str:
-    """Say how the final went."""
-    right = sum(ward.solved and ward.tries[0].suspect == ward.case.culprit for ward in wards)
-    asked = sum(len(ward.asked) for ward in wards)
+class Score(NamedTuple):
+    """How the final went."""
+
+    points: str  # in figures: `2 of 3`
+    how: str  # how many instruments it took, and what was guessed
+    jobs: list[str]  # what each job was, and how it was found; nothing of one that is open
+
+    def __str__(self) -> str:
+        return "\n".join([f"{self.points} {self.how}", *self.jobs])
+
+    def _repr_html_(self) -> str:
+        jobs = "".join(f"<li>{html.escape(job)}</li>" for job in self.jobs)
+        points = f'<div style="font-size:3em;line-height:1.2"><b>{self.points}</b></div>'
+        return f"{points}<div>{html.escape(self.how)}</div><ul>{jobs}</ul>"
+
+
+def score(wards: list[Ward]) -> Score:
+    """Say how the final went, and what each job was."""
+    right = [ward.solved and ward.tries[0].suspect == ward.case.culprit for ward in wards]
+    asked = instruments(sum(len(ward.asked) for ward in wards))
     guesses = sum(ward.solved and not ward.asked for ward in wards)
     guessed = f" {guesses} without any instrument: guessed." if guesses else ""
-    return f"{right} of {len(wards)} at the first diagnosis, with {asked} instruments.{guessed}"
+    jobs = []
+    for number, (ward, is_right) in enumerate(zip(wards, right, strict=True), start=1):
+        said = "still open"
+        if ward.solved:
+            said = f"{ward.case.suspects[ward.case.culprit].says} {ward.course().capitalize()}."
+        jobs.append(f"{'✔' if is_right else '–'} Job {number}: {said}")
+    how = f"at the first diagnosis, with {asked}.{guessed}"
+    if not any(ward.tries for ward in wards):
+        how = "Nothing is diagnosed yet."
+    return Score(f"{sum(right)} of {len(wards)}", how, jobs)
 
 
 def play_in_terminal(ward: Ward) -> bool:
@@ -113,9 +156,10 @@ def play_in_terminal(ward: Ward) -> bool:
         print(f"Reported in {reported_in(case)}.")
     lines = [f"  {digit}  ask: {name}" for digit, name in instruments.items()]
     lines += [f"  {letter}  diagnose: {one.says}" for letter, one in ward.suspects.items()]
-    menu = "\n".join(["", *lines, "  q  leave", "> "])
+    menu = "\n".join(["", *lines, "  q  leave", "  m  this menu"])
+    print(menu)
     while not ward.solved:
-        word = input(menu).strip().lower()
+        word = input("\na number, a letter, q or m > ").strip().lower()
         if word == "q":
             return False
         if word in instruments:
@@ -125,8 +169,10 @@ def play_in_terminal(ward: Ward) -> bool:
             reason = input("because: ").strip()
             print(f"its deciding instrument, {ROUNDS} times: running ...")
             print(f"{ward.diagnose(word, reason)}\n\n{ward.board}")
+        elif word == "m":
+            print(menu)
         else:
-            print("a number asks an instrument, a letter diagnoses, q leaves")
+            print("a number asks an instrument, a letter diagnoses, q leaves, m shows the menu")
     if case.cure is not None:
         whose = "The source's own fix" if case.by_source else "A fix of ours (the source has none)"
         print(f"\n{whose}, measured:\n{ward.treat(case.cure)}\n\n{ward.close()}")

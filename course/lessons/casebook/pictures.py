@@ -62,7 +62,7 @@ def panel(ward: Ward) -> None:
         board.value, became = ward.board.html(), f"{suspect} {verdict.state}"
         fold(became, verdict.shown, verdict.text)
         if verdict.right and case.cure is not None:
-            mend = "This is at fault. Mend it in a cell of yours, then "
+            mend = "This is at fault. Mend it in the next cell, then "
             source = f"<pre>{escape(ward.fault())}</pre>"
             add(f"<p>{mend}<code>ward.treat(your_function)</code>.</p>{source}")
         course = ward.course()

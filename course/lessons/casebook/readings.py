@@ -177,8 +177,13 @@ def apart(seen: list, phase: str) -> float:
 
 
 def threads_per_cpu(seen: list) -> float:
-    """Environment: threads that compute in all ranks, for each CPU that they may use."""
-    return sum(one["threads"] for one in seen) / len(set().union(*(one["cpus"] for one in seen)))
+    """Environment: threads that compute in all ranks, for each CPU that they may use.
+
+    A rank computes with one thread at least. So where there are fewer CPUs than ranks, as many CPUs
+    as ranks are counted: one thread a rank is never too many.
+    """
+    cpus = len(set().union(*(one["cpus"] for one in seen)))
+    return sum(one["threads"] for one in seen) / max(cpus, len(seen))
 
 
 def _turns(seen: list, phase: str) -> list[tuple[Span, ...]]:

@@ -211,7 +211,7 @@ class Ward:
         if not self.asked:
             became += " You have asked no instrument before: this was a guess."
         elif right and test.state == STANDS:
-            became += f" Before it you asked {_instruments(len(self.asked))}."
+            became += f" Before it you asked {instruments(len(self.asked))}."
         return (
             f"{claim.says} For this the {claim.instrument} would show {test.predicts}. It showed "
             f"{test.found}{f' ({test.weight})' if test.weight else ''}: {became}"
@@ -324,14 +324,16 @@ def course_of(kept: Mapping[str, Any]) -> str:
     if not tries and not asked:
         return ""
     if not kept.get("diagnosed"):
-        return f"open: {_instruments(asked)}, {tries or 'no'} {'try' if tries == 1 else 'tries'}"
-    how = f"diagnosed with {_instruments(asked)}" if asked else "guessed"
+        tried = f"{tries or 'no'} {'try' if tries == 1 else 'tries'}"
+        return f"so far: {instruments(asked)} asked, {tried}"
+    how = f"diagnosed with {instruments(asked)}" if asked else "guessed"
     gain = kept.get("gain") or 0.0
     mended = f", mended: {gain:.3g} times better" if gain else ""
     return f"{how}, at try {tries}{mended}"
 
 
-def _instruments(count: int) -> str:
+def instruments(count: int) -> str:
+    """Count instruments in words."""
     return f"{count or 'no'} instrument{'' if count == 1 else 's'}"
 
 

@@ -12,10 +12,18 @@ import pytest
 
 from course.lessons.casebook import readings as read
 from course.lessons.casebook import ward as wards
-from course.lessons.casebook.cases import CASES, REPORTED, STORIES, overview
+from course.lessons.casebook.cases import (
+    CASES,
+    REPORTED,
+    STORIES,
+    ask_story,
+    end_story,
+    overview,
+    score,
+)
 from course.lessons.casebook.observe import INSTRUMENTS
 from course.lessons.casebook.ward import Suspect, Ward
-from course.predictions import ledger_file
+from course.predictions import ledger, ledger_file
 from labkit.measure.tables import Table
 from labkit.measure.trace import Kind, Span
 
@@ -102,7 +110,7 @@ def test_a_diagnosis_is_answered_by_a_measurement_and_counted():
     kept = ledger_file.load().kept["case.averages"]
     assert kept["tries"][0] == ["calls", "there must be many", "fell"] and not kept["diagnosed"]
     row = next(row for row in overview().rows if row[0] == "averages")
-    assert row[3:] == ["not yet finished", "open: 1 instrument, 2 tries"]
+    assert row[3:] == ["not yet finished", "so far: 1 instrument asked, 2 tries"]
     for call, nonsense in ((ward.diagnose, "gremlins"), (ward.ask, "stethoscope")):
         with pytest.raises(ValueError, match="there are"):
             call(nonsense)
@@ -225,6 +233,36 @@ def test_a_timeline_in_text_shows_inner_phases_and_gaps():
     assert shown[-1].startswith("9600.0 ms in all")
 
 
+@pytest.mark.parametrize("cpus, threads, found", [(1, 1, 1), (1, 2, 2), (2, 1, 1), (4, 4, 2)])
+def test_one_thread_a_rank_is_never_too_many(cpus, threads, found):
+    seen = [{"threads": threads, "cpus": [*range(cpus)]} for _ in range(2)]
+    assert read.threads_per_cpu(seen) == found
+
+
+def test_the_score_says_first_how_many_and_then_what_each_job_was():
+    late, calls, _ = wards_of = [Ward(CASES["averages"]) for _ in range(3)]
+    assert "0 of 3 Nothing is diagnosed yet." in str(score(wards_of))
+    late.solved, late.asked, late.tries = True, ["scheduler"], [wards.Try("cpu", "", "stands")]
+    calls.solved, calls.tries = (
+        True,
+        [wards.Try("late", "", "fell"), wards.Try("cpu", "", "stands")],
+    )
+    told = score(wards_of)
+    assert told.points == "1 of 3" and "with 1 instrument. 1 without any" in told.how
+    assert [job[:9] for job in told.jobs] == ["✔ Job 1: ", "– Job 2: ", "– Job 3: "]
+    assert told.jobs[2].endswith("still open") and "<b>1 of 3</b>" in told._repr_html_()
+
+
+def test_a_story_is_told_after_its_vote(capsys, monkeypatch):
+    monkeypatch.setenv("COURSE_GATES", "closed")
+    ask_story(1)
+    with pytest.raises(ledger.Stopped):
+        end_story(1)
+    ledger_file.commit("08.story-1", "a")
+    end_story(1)
+    assert STORIES[0]["because"][:40] in capsys.readouterr().out
+
+
 def test_readings_of_windows_and_turns():
     def ranks(*windows):
         return [{"spans": [stretch("x", *window)]} for window in windows]
@@ -253,9 +291,11 @@ def test_pauses_are_those_of_every_rank_and_more_than_once():
     assert read.pauses(seen(*always_one), "x") < 0.1
 
 
-def test_the_notebook_plays_every_case_and_tells_no_answer():
+def test_the_notebook_plays_every_case_in_the_order_of_the_table_and_tells_no_answer():
     cells = json.loads(NOTEBOOK.read_text())["cells"]
     text = "".join("".join(cell["source"]) for cell in cells)
-    assert [name for name in CASES if f'"{name}"' not in text] == []
+    assert re.findall(r'CASES\["(.+?)"\]', text) == [row[0] for row in overview().rows]
+    lessons = [row[2] for row in overview().rows]
+    assert lessons == sorted(lessons) and [*CASES] == [row[0] for row in overview().rows]
     assert not any(f'diagnose("{case.culprit}' in text for case in CASES.values())
     assert not any(cell.get("outputs") for cell in cells)

@@ -70,8 +70,11 @@ def test_the_final_draws_three_faults_and_instruments_tell_them(seed):
         assert ward.diagnose(ward.letter(case.culprit), "seen").right
         if case.culprit == "late":
             assert late_rank(ward, case.fault["rank"])
-    told = "3 of 3 at the first diagnosis, with 0 instruments. 3 without any instrument: guessed."
-    assert score(wards) == told
+    told = score(wards)
+    how = "at the first diagnosis, with no instruments. 3 without any instrument: guessed."
+    assert (told.points, told.how, len(told.jobs)) == ("3 of 3", how, 3)
+    first = wards[0].case
+    assert told.jobs[0].startswith(f"✔ Job 1: {first.suspects[first.culprit].says} Guessed")
 
 
 UNUSABLE = [
@@ -106,7 +109,7 @@ def test_a_cure_that_never_ends_says_so_in_five_seconds():
 def test_a_case_is_played_in_a_terminal(capsys, monkeypatch):
     monkeypatch.setattr("course.lessons.casebook.ward.ROUNDS", 2)  # still, they may disagree
     letter = Ward(CASES["228-bytes"]).letter("late")
-    words = ["nonsense", "", "4", letter, "one comes late"]
+    words = ["nonsense", "m", "4", letter, "one comes late"]
 
     def answer(_):
         if not words:  # asked once more
@@ -117,6 +120,7 @@ def test_a_case_is_played_in_a_terminal(capsys, monkeypatch):
     monkeypatch.setattr("builtins.input", answer)
     assert main(["case", "228-bytes"]) == 0
     shown = capsys.readouterr().out
+    assert shown.count("diagnose: ") == 2 * len(CASES["228-bytes"].suspects)  # at first, and by m
     for part in ("q leaves", "call counts: running", "stands", "the reply in", "In production"):
         assert part in shown
     assert main(["case"]) == 0

@@ -134,7 +134,7 @@ def test_without_notebooks_a_command_does_its_job_or_says_what_it_needs(tmp_path
     wants = r"^course (\w+): there are no notebooks .* needs a clone"
     commands = re.findall(wants, done.stderr, re.MULTILINE)
     assert commands == ["start", *FROM_A_CLONE], "start says so before what is missing"
-    assert {name for name in status if status[name] == "0"} == {"progress", "case"}
+    assert {name for name in status if status[name] == "0"} == {"gpus", "progress", "case"}
     assert "First see to: notebooks." in done.stdout
 
 

@@ -1,5 +1,6 @@
 """What labkit exports is meant, documented and light."""
 
+import dataclasses
 import inspect
 import pkgutil
 import re
@@ -9,6 +10,7 @@ from pytest import mark, raises
 
 import labkit
 from course import lessons
+from labkit.ranks.options import Options
 from tests.ranks.nodes import ROOT, python
 
 PAGE = (ROOT / "docs" / "labkit.md").read_text()
@@ -18,6 +20,12 @@ def test_all_is_exactly_what_is_public():
     assert dir(labkit) == labkit.__all__ == sorted({*labkit.__all__})
     with raises(AttributeError, match="no attribute 'lunch'"):
         labkit.lunch  # noqa: B018
+
+
+def test_launch_takes_every_option_and_no_other():
+    parameters = inspect.signature(labkit.launch).parameters.values()
+    named = {p.name: p.default for p in parameters if p.kind is p.KEYWORD_ONLY}
+    assert named == {field.name: field.default for field in dataclasses.fields(Options)}
 
 
 def test_editors_are_shown_what_is_there():

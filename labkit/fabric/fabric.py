@@ -85,6 +85,12 @@ class Fabric:
         """What keeps the hosts up as long as it is open."""
         self._namespaces: list[list[str]] = []
 
+    def __repr__(self) -> str:
+        rates = sorted({rate / 1e6 for row in self.plan.rates for rate in row if rate})
+        links = f"{rates[0]:g}" if len(rates) == 1 else f"{rates[0]:g} to {rates[-1]:g}"
+        each = self.ranks_per_host
+        return f"<Fabric: {self.hosts} hosts, ranks on each: {each}, links of {links} Mbit/s>"
+
     @classmethod
     def star(
         cls, hosts: int, rate: str | float | Sequence[str | float], **options: Any

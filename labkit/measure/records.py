@@ -64,7 +64,8 @@ class Provenance:
             import torch  # noqa: F401 - which loads it
 
             with contextlib.suppress(OSError):  # a build for CPUs has none
-                ctypes.CDLL("libnccl.so.2").ncclGetVersion(ctypes.byref(code := ctypes.c_int()))
+                code = ctypes.c_int()
+                ctypes.CDLL("libnccl.so.2").ncclGetVersion(ctypes.byref(code))
                 nccl = f"{code.value // 10**4}.{code.value // 100 % 100}.{code.value % 100}"
         return cls(Machine.here(), backend, now, _command(), torchrun.nodes(), nccl)
 

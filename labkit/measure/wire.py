@@ -236,7 +236,9 @@ def _confirmed(sent: np.ndarray, reports: Sequence[Report]) -> np.ndarray:
                 headers[report.rank, call.peer] += 2 if call.kind == "send" else 1
     wanted = asked + HEADER * headers
     excess = sent - wanted
-    for i, j in np.argwhere((excess != 0) if known else (excess < 0) | (excess % HEADER != 0)):
+    mistaken = excess != 0 if known else (excess < 0) | (excess % HEADER != 0)
+    if mistaken.any():
+        i, j = np.argwhere(mistaken)[0]
         raise WireMismatch(
             f"rank {i} asked to send {asked[i, j]} bytes to rank {j}, which with {headers[i, j]} "
             f"headers of {HEADER} makes {wanted[i, j]}; the kernel sent {sent[i, j]}. Does the "

@@ -19,6 +19,7 @@ import linecache
 import os
 import re
 import signal
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -36,7 +37,7 @@ nobody writes to its files. So its import must not depend on the rank nor start 
 happen twice.
 """
 _SIGNALS = {
-    "SIGKILL": "Nobody but the system or a person sends it: often memory ran out (see dmesg).",
+    "SIGKILL": "Often memory ran out (see dmesg); else a person or the program itself sent it.",
     "SIGSEGV": "A crash in native code: the stack is on its stderr.",
     "SIGABRT": "Native code gave up: its reason is on its stderr.",
     "SIGBUS": "Often a full /dev/shm (in Docker: --shm-size).",
@@ -48,6 +49,8 @@ _HINTS = {
     "the program makes the default group itself.",
     "^ModuleNotFoundError": "Ranks import it from your sys.path: is its folder there?",
     "^EOFError": "Ranks have no keyboard, so input() ends at once: pass what it would ask for.",
+    "Resource temporarily unavailable": "No further process or thread can be made here; a rank has "
+    "about ten. Raise the limit (ulimit -u; in Docker --pids-limit), or take fewer ranks.",
     "Unable to find address for: lo": "This machine's loopback interface is down, and ranks talk "
     "through it. Switch it on: ip link set lo up",
 }
@@ -161,6 +164,13 @@ class Line:
             or any(re.fullmatch(r"python3\.\d+", folder) for folder in folders)
         )
 
+    @property
+    def of_package(self) -> bool:
+        """Whether it is of an installed package other than torch, whose insides say nothing."""
+        *folders, _ = Path(self.filename).parts
+        home = next((i for i, name in enumerate(folders) if name.endswith("-packages")), None)
+        return home is not None and folders[home + 1 : home + 2] not in ([], ["torch"])
+
     def lines(self) -> list[str]:
         """Return the frame as Python shows it: the place, then the source where it is known."""
         place = f'File "{self.filename}", line {self.lineno}, in {self.name}'
@@ -250,13 +260,17 @@ def root_cause(
         note += f"; after that, {'; '.join(later)}"
     chain[0].add_note(f"[labkit] {note}")
     head = f"{first.chain[0].kind}: {first.chain[0].text}"
-    for pattern, hint in _HINTS.items():
-        if re.search(pattern, head):
-            chain[0].add_note(f"[labkit] {hint}")
+    if remedy := hint(head):
+        chain[0].add_note(f"[labkit] {remedy}")
     if not hasattr(chain[0], "results") or isinstance(chain[0], LaunchError):
         with contextlib.suppress(Exception):  # a type of its own may refuse
             chain[0].results = results  # type: ignore[attr-defined]
     return chain[0]
+
+
+def hint(text: str) -> str:
+    """Say what to do about an error of that text; nothing where there is nothing to say."""
+    return " ".join(remedy for pattern, remedy in _HINTS.items() if re.search(pattern, text))
 
 
 def together(clauses: Iterable[tuple[int, str]]) -> list[str]:
@@ -329,6 +343,8 @@ class RankCase:
     """The main thread's Python stack, innermost call first."""
     entered: tuple[CollectiveCall, ...] = ()
     """Calls in the order in which the rank entered them."""
+    messages: tuple[str, ...] = ()
+    """Messages posted and not ended: ``"recv from rank 2"``; for gloo, whose calls are no such."""
 
     @classmethod
     def read(cls, rank: int, state: str, stack: str = "", calls: str = "") -> RankCase:
@@ -341,7 +357,7 @@ class RankCase:
         lines = tuple(Line(line["file"], int(line["line"]), line["name"]) for line in matches)
         record = json.loads(calls or '{"entries": []}')
         entered = (CollectiveCall.from_record(e, record["groups"]) for e in record["entries"])
-        return cls(rank, state, lines, tuple(entered))
+        return cls(rank, state, lines, tuple(entered), tuple(record.get("messages", ())))
 
     @property
     def waiting_in(self) -> CollectiveCall | None:
@@ -400,17 +416,30 @@ class CaseFile:
             lines[0] += f", waiting in {call.name} #{call.number} of group {call.group}"
             if not call.p2p and (missing := self.missing(call)):
                 lines[0] += f"; not there yet: rank {_listed(missing)}"
+        elif case.inside in ("send", "recv") and case.messages:  # the last one is that call's
+            lines[0] += f", waiting in {case.messages[-1]}"
         elif case.inside:
             lines[0] += f", waiting in {case.inside}"
+        elif case.messages:
+            lines[0] += f"; not ended: {_counted(case.messages)}"
         if case.state != "finished":
             ours = (_OURS, "<string>")  # what a rank begins with
             outside = [line for line in case.stack if not line.filename.startswith(ours)]
             shown = [line for line in outside if line.of_program] or outside[:3]
+            innermost = next((line for line in outside if line.of_program or line.of_package), None)
+            if innermost is not None and innermost not in shown:
+                shown = [innermost, *shown]  # the program called a package, and it waits in there
             lines += [f"    {text}" for line in shown[:4] for text in line.lines()]
         if len(case.entered) > 4:
             lines.append(f"    entered {len(case.entered) - 4} earlier calls, then")
         lines += [f"    {call}" for call in case.entered[-4:]]
         return lines
+
+
+def _counted(messages: Sequence[str]) -> str:
+    """Write each message once, in its order, with how often it is there."""
+    counts = Counter(messages).items()
+    return ", ".join(message if n == 1 else f"{n} x {message}" for message, n in counts)
 
 
 def _listed(ranks: list[int]) -> str:

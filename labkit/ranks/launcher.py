@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 from labkit.ranks import errors, machine, server, torchrun
 from labkit.ranks import rank as words
 from labkit.ranks.devices import BOTH
-from labkit.ranks.options import Backend, Options, check_program
+from labkit.ranks.options import Backend, Options, check_program, not_default
 from labkit.ranks.parcel import Parcel, pack
 from labkit.ranks.rank import END_OF_FAILED, Job, Placement
 
@@ -108,19 +108,19 @@ def launch(
             returned is in the ``results`` of any of these three, by rank.
     """
     __tracebackhide__ = True  # as in all that follows: a notebook leaves out all but the last frame
-    launcher = Launcher(
-        world_size=world_size,
-        backend=backend,
-        fabric=fabric,
-        timeout=timeout,
-        init=init,
-        checks=checks,
-        threads=threads,
-        env=env,
-        output=output,
-    )
-    check_program(program, args, kwargs, launcher.given())
-    outcome = _outcome(launcher, program, args, kwargs)
+    options: dict[str, Any] = {
+        "world_size": world_size,
+        "backend": backend,
+        "fabric": fabric,
+        "timeout": timeout,
+        "init": init,
+        "checks": checks,
+        "threads": threads,
+        "env": env,
+        "output": output,
+    }
+    check_program(program, args, kwargs, not_default(options))
+    outcome = _outcome(Launcher(**options), program, args, kwargs)
     if isinstance(outcome, BaseException):
         raise outcome
     return outcome
@@ -276,7 +276,9 @@ class _Stream:
         if more or not data:
             lines = [b"".join(self.begun), *more]
             self.begun = [lines.pop()] if data else []
-            for line in lines if data else filter(None, lines):
+            if not data:  # the end: what was begun is a line if there is anything in it
+                lines = [line for line in lines if line]
+            for line in lines:
                 text = _last_state(line)
                 if not _GLOOS.search(text):
                     self.tail.append(text)
@@ -290,9 +292,11 @@ class _Stream:
         return bool(data)
 
     def _print(self, text: str, end: str) -> None:
-        if self.screen is not None:
-            start, self.drawn = "\r" * self.drawn, not end
-            self.screen.append(f"{start}[rank {self.rank}] {text}{end}")
+        if self.screen is None:
+            return
+        start = "\r" if self.drawn else ""
+        self.drawn = not end
+        self.screen.append(f"{start}[rank {self.rank}] {text}{end}")
 
 
 def _last_state(line: bytes) -> str:

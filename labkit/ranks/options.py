@@ -9,14 +9,11 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from numbers import Real
-from typing import TYPE_CHECKING, Any, Literal, SupportsIndex
+from typing import Any, Literal, SupportsIndex
 
 from labkit.ranks.devices import BOTH
 from labkit.ranks.parcel import name_of
-from labkit.ranks.rank import SET_BY_LAUNCH
-
-if TYPE_CHECKING:
-    from labkit.fabric.fabric import Fabric
+from labkit.ranks.rank import SET_BY_LAUNCH, Hosts
 
 Backend = Literal["gloo", "nccl", "cpu:gloo,cuda:nccl"]
 _COUNTS = "world|rank|n_?proc|num_?proc|^n$|^np$"  # what others call the number of ranks
@@ -35,7 +32,7 @@ class Options:
     """How many ranks; 4 if not given, or under torchrun all that are there."""
     backend: Backend | None = None
     """If not given: gloo, and where every rank can have a GPU, NCCL for what lies on GPUs."""
-    fabric: Fabric | None = None
+    fabric: Hosts | None = None
     """Hosts and links to run on (`labkit.fabric.fabric`); none: this machine's loopback."""
     timeout: float = 60.0
     """Seconds that the ranks get, from their start; ``float("inf")`` for no limit."""
@@ -87,9 +84,10 @@ class Options:
         """How many ranks a launch starts that starts its own."""
         return 4 if self.world_size is None else self.world_size
 
-    def given(self) -> list[str]:
-        """Return the names of those that are not as they are by default."""
-        return [field.name for field in fields(self) if getattr(self, field.name) != field.default]
+
+def not_default(options: Mapping[str, object]) -> list[str]:
+    """Return the names of the options that somebody gave another value than the default."""
+    return [field.name for field in fields(Options) if options[field.name] != field.default]
 
 
 def check_program(
@@ -105,11 +103,12 @@ def check_program(
     if not callable(program):
         raise TypeError(f"launch needs a function to run on the ranks, got {program!r}.")
     kinds = {"generator": inspect.isgeneratorfunction, "coroutine": inspect.iscoroutinefunction}
-    if kind := next((kind for kind, is_one in kinds.items() if is_one(program)), ""):
-        raise TypeError(
-            f"launch({name}): it is a {kind} function, so calling it would run nothing. "
-            "Write a plain function that returns its result."
-        )
+    for kind, is_of_this_kind in kinds.items():
+        if is_of_this_kind(program):
+            raise TypeError(
+                f"launch({name}): it is a {kind} function, so calling it would run nothing. "
+                "Write a plain function that returns its result."
+            )
     try:
         signature = inspect.signature(program)
     except ValueError:

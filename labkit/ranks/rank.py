@@ -46,8 +46,9 @@ import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NoReturn, Protocol
 
+from labkit.ranks import messages
 from labkit.ranks.devices import claim
 from labkit.ranks.errors import Failure, Line, Raised, of_library
 from labkit.ranks.parcel import Parcel, adopt, kind_of
@@ -94,6 +95,13 @@ class Placement:
                     raise OSError(code, os.strerror(code), path)
 
 
+class Hosts(Protocol):
+    """What says where ranks run, as a `labkit.fabric.fabric.Fabric` does."""
+
+    def placement(self, rank: int, world_size: int) -> Placement:
+        """Return where a rank runs."""
+
+
 @dataclass(frozen=True, slots=True)
 class Job:
     """A program and the circumstances in which every rank runs it."""
@@ -134,6 +142,7 @@ def main(directory: str, rank: int, control: int) -> None:
         _seed_anew()
         backend = claim(job.backend, rank)
         compare_calls(job.checks)
+        messages.note_all()
         if job.world_size > MANY:  # to connect every pair takes most of the time of a start
             os.environ.setdefault("TORCH_GLOO_LAZY_INIT", "1")
         if job.init:
@@ -285,7 +294,7 @@ def _listen(rank: int, directory: Path, launcher: socket.socket, go: threading.E
 
 
 def entered_calls() -> str:
-    """Return what torch's flight recorder holds, and who is in which group, as JSON."""
+    """Return what torch's flight recorder holds, open messages, and who is in which group."""
     import torch
     import torch.distributed as dist
 
@@ -296,7 +305,7 @@ def entered_calls() -> str:
         dumped = json.loads(getattr(c10d, name, lambda: "{}")()).get("entries", [])
         entries += [entry for entry in dumped if entry not in entries]
     entries.sort(key=lambda entry: entry.get("time_created_ns", 0))
-    return json.dumps({"entries": entries, "groups": groups})
+    return json.dumps({"entries": entries, "messages": messages.unended(), "groups": groups})
 
 
 def _packed(value: Any) -> Parcel:

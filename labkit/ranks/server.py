@@ -43,7 +43,7 @@ from pathlib import Path
 from typing import Any
 
 from labkit.ranks import rank as rank_module
-from labkit.ranks.errors import LaunchError, of_library
+from labkit.ranks.errors import LaunchError, hint, of_library
 from labkit.ranks.parcel import ON_DISK
 
 _TIMEOUT = 120.0  # seconds; the server answers in milliseconds, but first imports torch
@@ -172,7 +172,10 @@ class Server:
 
     def start_rank(self, rank: int, descriptors: list[int]) -> int:
         """Start a rank with these as its stdout, stderr and control socket; return its pid."""
-        return self._ask("start", rank, descriptors)
+        pid = self._ask("start", rank, descriptors)
+        if isinstance(pid, str):
+            raise LaunchError(f"rank {rank} could not be started: {pid}. {hint(pid)}")
+        return pid
 
     def exits(self) -> dict[int, int]:
         """Take the exit codes of the ranks that have ended since last asked, by pid.
@@ -299,8 +302,14 @@ class _Ranks:
         with contextlib.suppress(OSError):  # nobody listens any more
             self.connection.sendall(_message(what, value))
 
-    def start(self, rank: int, descriptors: list[int]) -> int:
-        pid = os.fork()
+    def start(self, rank: int, descriptors: list[int]) -> int | str:
+        """Fork a rank and return its pid, or why no process can be made."""
+        try:
+            pid = os.fork()
+        except OSError as error:
+            for descriptor in descriptors:
+                os.close(descriptor)
+            return error.strerror or str(error)
         if pid == 0:
             try:
                 self._become_rank(rank, *descriptors)

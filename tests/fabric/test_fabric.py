@@ -71,6 +71,7 @@ def test_payload_is_what_headers_leave_and_a_world_that_does_not_fit_is_refused(
     with pytest.raises(ValueError, match="world_size=5 does not fit on 2 hosts"):
         fabric.placement(4, 5)
     assert fabric.payload_rate(0, 1) == pytest.approx(100e6 / 8 * 8948 / 9014)
+    assert repr(fabric) == "<Fabric: 2 hosts, ranks on each: 2, links of 100 Mbit/s>"
 
 
 def test_the_switch_makes_it_unavailable(monkeypatch):

@@ -18,6 +18,19 @@ def test_whose_code_a_line_is():
     assert [path for path in OWN + OTHERS if Line(path, 1, "f").of_program] == OWN
 
 
+def test_a_hang_inside_an_installed_package_shows_the_line_there():
+    package = "/env/lib/python3.11/site-packages/accelerate/data_loader.py"
+    insides = [f"/env/lib/python3.11/site-packages/torch/{name}.py" for name in ("a", "b")]
+    for stack, shown in (
+        ([package, OWN[0]], [package, OWN[0]]),
+        ([*insides, package, OWN[0]], [package, OWN[0]]),
+        ([*insides, OWN[0]], [OWN[0]]),
+    ):
+        case = RankCase(0, "running", tuple(Line(path, 7, "f") for path in stack))
+        told = [line.strip() for line in str(CaseFile((case,))).splitlines()[1:]]
+        assert told == [f'File "{path}", line 7, in f' for path in shown]
+
+
 def test_a_late_receive_is_not_a_missing_collective():
     members = (0, 1)
     waiting = CollectiveCall("broadcast", 2, "default", members, ((2, 3),), "int", False, False)

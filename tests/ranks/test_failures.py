@@ -161,6 +161,17 @@ def in_a_receive():
         dist.recv(torch.empty(4), src=1)
 
 
+def in_a_work_of_a_receive():
+    if dist.get_rank() == 0:
+        dist.irecv(torch.empty(4), 1).wait()
+
+
+def in_a_send_within_a_group():
+    group = dist.new_group([2, 0])
+    if dist.get_rank() == 0:
+        dist.send(torch.empty(4), 2, group=group)
+
+
 def holding_the_interpreter():
     if dist.get_rank() == 0:
         ctypes.PyDLL(None).sleep(60)  # PyDLL, unlike CDLL, keeps the lock during the call
@@ -168,7 +179,9 @@ def holding_the_interpreter():
 
 HANGS = [
     (in_a_smaller_group, "group [0, 2]; not there yet: rank 2"),
-    (in_a_receive, "rank 0: running, waiting in recv"),
+    (in_a_receive, "rank 0: running, waiting in recv from rank 1"),
+    (in_a_work_of_a_receive, "rank 0: running; not ended: recv from rank 1"),
+    (in_a_send_within_a_group, "rank 0: running, waiting in send to rank 2"),
     (holding_the_interpreter, "PyDLL(None).sleep(60)"),
 ]
 

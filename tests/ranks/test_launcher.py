@@ -121,7 +121,7 @@ def patient(*, timeout=1.0, output="model.pt"):
 
 
 def test_an_option_that_the_program_has_too_is_never_taken_silently():
-    for given in ({"timeout": 9}, {"output": [0]}):
+    for given in ({"timeout": 9}, {"output": [0]}, {"output": "best.pt", "timeout": 9}):
         with pytest.raises(TypeError, match=r"an option of launch and a parameter of patient. Say"):
             launch(patient, **given)
     assert launch(patient, world_size=1) == [(1.0, "model.pt")], "nothing was given"

@@ -18,7 +18,7 @@ import torch.distributed as dist
 from labkit import LaunchError, RankDied, launch
 from labkit.ranks import server
 from tests.ranks import leftovers
-from tests.ranks.nodes import started
+from tests.ranks.nodes import python, started
 
 pytestmark = pytest.mark.slow
 
@@ -44,6 +44,28 @@ def test_a_server_that_cannot_start_says_why(monkeypatch, tmp_path):
     server.discard()
     with pytest.raises(LaunchError, match=r"ended \(status 1\)[\s\S]*broken on purpose"):
         launch(int, world_size=1)
+
+
+FEW_PROCESSES = """
+import os, resource
+from labkit import LaunchError, launch
+launch(int, world_size=1)
+if os.getuid() == 0:  # whom no limit holds
+    os.setresuid(65534, 65534, 65534)
+resource.setrlimit(resource.RLIMIT_NPROC, (MOST, MOST))
+from labkit.ranks import server
+server.discard()
+try:
+    launch(int, world_size=8)
+except (LaunchError, RuntimeError, OSError) as error:
+    print(error, *getattr(error, "__notes__", []))
+"""
+
+
+def test_where_no_further_process_can_be_made_the_limit_is_named():
+    for limit in ("3", "12"):
+        done = python("-c", FEW_PROCESSES.replace("MOST", limit), cwd="/")
+        assert "ulimit -u" in done.stdout, (limit, done.stdout, done.stderr)
 
 
 def test_a_second_interrupt_ends_the_server_with_its_ranks(monkeypatch):

@@ -2,10 +2,11 @@
 
     CPUS_EACH=2 jupyterhub -f docs/jupyterhub_config.py
 
-The course is the clone in the learner's home, `~/course`: notebooks are its copies in `work/`, and
-answers lie there, too. CPUs are given in the order in which learners come. A kernel and the ranks
-that it starts inherit the CPUs of the server. Two learners share CPUs only when there are more
-learners than shares; the hub's log says so.
+Whoever is in the machine's group `learners` (or in the one that LEARNERS names) may log in, with
+the password of their account. The course is the clone in the learner's home, `~/course`: notebooks
+are its copies in `work/`, and answers lie there, too. CPUs are given in the order in which learners
+come. A kernel and the ranks that it starts inherit the CPUs of the server. Two learners share CPUs
+only when there are more learners than shares; the hub's log says so.
 """
 
 import os
@@ -14,6 +15,7 @@ from pathlib import Path
 
 from tornado.web import HTTPError
 
+LEARNERS = os.environ.get("LEARNERS", "learners")
 CPUS_EACH = int(os.environ.get("CPUS_EACH", "2"))
 CPUS = sorted(os.sched_getaffinity(0))
 SHARES = [
@@ -56,6 +58,7 @@ def take_back(spawner):
 
 
 c = get_config()  # noqa: F821 (JupyterHub defines it)
+c.LocalAuthenticator.allowed_groups = {LEARNERS}  # without this JupyterHub lets nobody in
 c.Spawner.pre_spawn_hook = prepare
 c.Spawner.post_stop_hook = take_back
 c.Spawner.default_url = "/lab/tree/work/start.ipynb"

@@ -24,6 +24,7 @@ from course.catalogue import ROOT, Lesson
 from course.notebooks import exercises
 from course.predictions import forms, inventory, ledger, ledger_file
 from course.predictions.ledger_file import Answer, Book, Entry
+from labkit.measure.records import for_its_owner
 from labkit.measure.untrusted import one_line
 from labkit.ranks.machine import Machine
 
@@ -181,7 +182,8 @@ def hand_in(name: str = "") -> HandIn:
 
 def save(hand_in: HandIn, path: Path) -> Path:
     """Write a hand-in as JSON; return the path."""
-    path.write_text(json.dumps({"version": VERSION, **asdict(hand_in)}, indent=1) + "\n")
+    with open(path, "w", encoding="utf-8", opener=for_its_owner) as file:
+        file.write(json.dumps({"version": VERSION, **asdict(hand_in)}, indent=1) + "\n")
     return path
 
 

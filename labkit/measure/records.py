@@ -169,13 +169,19 @@ def tiers_of(records: Iterable[Record]) -> str:
     return " + ".join(dict.fromkeys(record.tier for record in records))
 
 
+def for_its_owner(path: str, flags: int) -> int:
+    """Open a file that others on a shared machine cannot read: the `opener` of what is personal."""
+    return os.open(path, flags, 0o600)
+
+
 def save(records: Sequence[Record], path: Path | str) -> Path:
     """Write records as one JSON file, a line each, atomically; return its path."""
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     lines = ",\n".join(json.dumps(dataclasses.asdict(record)) for record in records)
     draft = path.with_name(f".{path.name}.{os.getpid()}")  # now: what was before may fail
-    draft.write_text(f'{{"version": {VERSION}, "records": [\n{lines}\n]}}\n', encoding="utf-8")
+    with open(draft, "w", encoding="utf-8", opener=for_its_owner) as file:
+        file.write(f'{{"version": {VERSION}, "records": [\n{lines}\n]}}\n')
     return draft.replace(path)  # a whole file or the old one, never half
 
 

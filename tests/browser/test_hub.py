@@ -1,14 +1,18 @@
-"""Two learners in a JupyterHub of docs/jupyterhub_config.py, from login to what they hand in."""
+"""Two learners in the JupyterHub of docs/rooms.md, which is followed to the letter, as root."""
 
 import json
+import os
+import re
 import shutil
+import subprocess
 import sys
+import textwrap
 import time
 from contextlib import contextmanager
+from pathlib import Path
 
 from pytest import mark
 
-from course.predictions import ledger_file
 from tests.browser import lab
 from tests.ranks.nodes import ROOT
 
@@ -17,48 +21,62 @@ pytestmark = [mark.exhaustive, mark.timeout(600), lab.needs_chromium]
 for name, by in NEEDS.items():
     reason = f"no {name} here: {by} {name}"
     pytestmark.append(mark.skipif(not shutil.which(name), reason=reason))
-OURS = """
-c = get_config()
-load_subconfig("{root}/docs/jupyterhub_config.py")
-c.JupyterHub.authenticator_class = "dummy"
-c.Authenticator.allow_all = True
-c.JupyterHub.spawner_class = "simple"
-c.SimpleLocalProcessSpawner.interrupt_timeout = c.SimpleLocalProcessSpawner.term_timeout = 2
-c.SimpleLocalProcessSpawner.home_dir_template = "{folder}/{{username}}"
-c.Spawner.environment = {{"{config}": "{folder}/{config}"}}
-c.JupyterHub.bind_url = "http://127.0.0.1:{ports[0]}"
-c.JupyterHub.hub_bind_url = "http://127.0.0.1:{ports[1]}"
-c.ConfigurableHTTPProxy.api_url = "http://127.0.0.1:{ports[2]}"
-"""
+MADE = [Path("/srv/course"), Path("/srv/venv"), Path("/etc/skel/course")]
+in_the_way = os.getuid() != 0 or any(map(os.path.lexists, MADE))
+pytestmark.append(mark.skipif(in_the_way, reason="needs root, and a machine without such a room"))
+
+PAGE = (ROOT / "docs" / "rooms.md").read_text()
+BLOCKS = re.findall(r"^   ```bash\n(.*?)^   ```$", PAGE, re.DOTALL | re.MULTILINE)
+INSTALL, ACCOUNTS, HUB, CLASS = map(textwrap.dedent, BLOCKS)
+PASSWORD = "a-first-password"
 PREDICT = """
 from course.predictions.ledger import predict
 predict("02.room", "How long?", "ms", value={})
 """
 FIGURES = {"ada": 11, "ben": 22}
 HAND_IN = "python -m course progress --hand-in mine.json --name {}\n"
+HOMES = {lab.CONFIG: ".jupyter", lab.SETTINGS: ".jupyter/lab/user-settings"}
+
+
+def shell(command, **options):
+    return subprocess.run(["bash", "-ec", command], **{"check": True} | options)
 
 
 @contextmanager
 def room(folder):
-    """Run the documented configuration, with homes in `folder`; yields the address."""
-    left_out = shutil.ignore_patterns(".git", "work", "build", ".venv", "__pycache__")
-    for name in FIGURES:
-        shutil.copytree(ROOT, folder / name / "course", ignore=left_out)
-    (folder / "cleo").mkdir()
-    ports = [lab.PORT + number for number in (1, 2, 3)]
-    config = folder / "config.py"
-    config.write_text(OURS.format(root=ROOT, folder=folder, config=lab.CONFIG, ports=ports))
-    command = [sys.executable, "-m", "jupyterhub", "-f", config]
-    variables = lab.environment(folder) | {"CPUS_EACH": "1"}
-    del variables["LABKIT_LEDGER"]
-    with lab.running(command, folder, ports[1], "/hub/api", variables):
-        yield f"http://127.0.0.1:{ports[0]}"
+    """Do what the page says, and undo it. Step 1 ends in this environment and this clone."""
+    shell(f"git clone --quiet {ROOT} /srv/course && ln -s {sys.prefix} /srv/venv")
+    variables = {name: text for name, text in os.environ.items() if name != "PYTHONPATH"}
+    try:
+        shell(ACCOUNTS)
+        shell("useradd --create-home --skel /nowhere --groups learners cleo")
+        shell(f"echo cleo:{PASSWORD} | chpasswd")
+        for name in FIGURES:
+            let_us_look(name)
+        hub = HUB.replace("CPUS_EACH=2", "CPUS_EACH=1 exec")  # this machine may have two CPUs
+        with lab.running(["bash", "-c", hub], folder, 8000, "/hub/api", variables):
+            yield "http://127.0.0.1:8000"
+    finally:
+        for name in (*FIGURES, "cleo"):
+            shell(f"pkill -KILL -u {name}; userdel --remove {name}", check=False)
+        shell("groupdel learners; rm -rf /srv/course /etc/skel/course /srv/venv", check=False)
+
+
+def let_us_look(name):
+    """Have the learner's JupyterLab show the test what it does; nothing of it is the hub's."""
+    for setting, value in lab.FILES.items():
+        home, _, rest = setting.partition("/")
+        path = Path("/home", name, HOMES[home], rest)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps(value))
+    shell(f"chown -R {name}: /home/{name}/.jupyter")
 
 
 def log_in(started, address, name):
     page = started.new_context(viewport={"width": 1200, "height": 900}).new_page()
     page.goto(f"{address}/hub/login")
     page.get_by_label("Username").fill(name)
+    page.get_by_label("Password").fill(PASSWORD)
     page.get_by_role("button", name="Sign in").click()
     return page
 
@@ -75,6 +93,11 @@ def hand_in_of(clone):
             break
         time.sleep(0.1)
     return json.loads((clone / "mine.json").read_text())
+
+
+def readable(path, by):
+    """Whether the learner `by` can read a file by a shell."""
+    return shell(f"runuser -u {by} -- cat {path}", check=False, capture_output=True).returncode == 0
 
 
 def test_each_has_exercises_answers_and_a_hand_in_of_their_own(tmp_path):
@@ -95,11 +118,21 @@ def test_each_has_exercises_answers_and_a_hand_in_of_their_own(tmp_path):
         page.keyboard.type(HAND_IN.format("ada"))
         lab.photograph(page, "hub-ada")
         run(pages["ben"], "!cd .. && " + HAND_IN.format("ben"))
-        handed_in = {name: hand_in_of(tmp_path / name / "course") for name in FIGURES}
-    for name, figure in FIGURES.items():
-        clone = tmp_path / name / "course"
-        entries = ledger_file.load(clone / "work/ledger.jsonl").entries
-        assert entries["02.room"].answer == figure
-        assert [entry["answer"] for entry in handed_in[name]["entries"]] == [figure]
-        assert handed_in[name]["name"] == name
-        assert (clone / "work/exercises/02_exercises.ipynb").exists()
+        clones = {name: Path("/home", name, "course") for name in FIGURES}
+        handed_in = {name: hand_in_of(clone) for name, clone in clones.items()}
+        for name, figure in FIGURES.items():
+            lines = (clones[name] / "work/ledger.jsonl").read_text().splitlines()
+            assert figure in [json.loads(line).get("answer") for line in lines]
+            assert [entry["answer"] for entry in handed_in[name]["entries"]] == [figure]
+            assert handed_in[name]["name"] == name
+            assert (clones[name] / "work/exercises/02_exercises.ipynb").exists()
+            assert readable(clones[name] / "mine.json", by=name)
+        assert not readable(clones["ada"] / "mine.json", by="ben")
+        Path("/home/ada").chmod(0o755)  # as on a system whose homes are open
+        for file in ("mine.json", "work/ledger.jsonl"):
+            assert not readable(clones["ada"] / file, by="ben"), file
+        answer = pages["ben"].goto(f"{address}/user/ada/files/mine.json")
+        assert answer.status in (403, 404)
+        shell(CLASS)
+        shown = Path("/srv/course/class.html").read_text()
+        assert "ada" in shown and "ben" in shown

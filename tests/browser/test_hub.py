@@ -58,8 +58,8 @@ def room(folder):
             yield "http://127.0.0.1:8000"
     finally:
         for name in (*FIGURES, "cleo"):
-            shell(f"pkill -KILL -u {name}; userdel --remove {name}", check=False)
-        shell("groupdel learners; rm -rf /srv/course /etc/skel/course /srv/venv", check=False)
+            shell(f"pkill -KILL -u {name} || true; userdel --force --remove {name}", check=False)
+        shell("groupdel learners || true; rm -rf /srv/course /etc/skel/course /srv/venv")
 
 
 def let_us_look(name):

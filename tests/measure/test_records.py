@@ -45,6 +45,10 @@ def test_a_file_keeps_everything(record, tmp_path):
     assert load(path) == load(str(path)) == [record, published]
 
 
+def test_a_file_is_its_owners_alone(record, tmp_path):
+    assert save([record], tmp_path / "records.json").stat().st_mode & 0o077 == 0
+
+
 def test_what_was_measured_elsewhere_is_recorded_and_nothing_else_changes(record, tmp_path):
     tiers = list(Tier)
     path = save([dataclasses.replace(record, tier=tier) for tier in tiers], tmp_path / "r.json")

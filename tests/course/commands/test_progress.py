@@ -157,3 +157,12 @@ def test_a_hand_in_holds_what_was_answered_and_no_name_or_path_that_was_not_type
     assert read == progress.hand_in()
     assert read.stopped == "01.cause" and read.name == "" and list(read.games) == ["case.stretches"]
     assert read.entries[0].low == 20 and read.entries[1].reason == "so it is"
+
+
+def test_what_a_learner_answered_and_hands_in_is_for_nobody_else(tmp_path, monkeypatch):
+    monkeypatch.setenv("LABKIT_LEDGER", str(tmp_path / "ledger.jsonl"))
+    ledger_file.add("predict", "00.clock", answer=3.0)
+    handed_in = tmp_path / "mine.json"
+    assert main(["progress", "--hand-in", str(handed_in)]) == 0
+    for path in (tmp_path / "ledger.jsonl", handed_in):
+        assert path.stat().st_mode & 0o077 == 0, path

@@ -67,15 +67,15 @@ class Lesson:
             return []
         return records.load(self.recording, recorded=True, experiment=self.experiment)
 
-    def guilty(self, *, progress: Say) -> list[Record]:
-        """Make the experiment in the worlds of the module ``guilty``, if there is one.
+    def guilty(self, *, progress: Say, only: str = "") -> list[Record]:
+        """Make the experiment in the worlds of the module ``guilty``, or in `only` one.
 
         It has ``WORLDS``, by the letter of who is guilty there, and ``measure(letter)``.
         """
         if importlib.util.find_spec(f"{self.package}.guilty") is None:
             return []
         records, worlds = [], importlib.import_module(f"{self.package}.guilty")
-        for letter in worlds.WORLDS:
+        for letter in [only] if only else worlds.WORLDS:
             progress(f"a world in which {letter} is guilty")
             records += worlds.measure(letter)
         return records

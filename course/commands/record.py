@@ -12,18 +12,29 @@ from labkit.measure.records import Tier
 CALM = 0.1  # CPUs that other programs may use while a run is recorded
 
 
-def record(lesson: Lesson) -> Path:
-    """Run a lesson's experiment and keep its records there.
+OWN = "own"  # the lesson's own world, in which nobody was made guilty
 
-    Raises `RuntimeError`, and writes nothing, where others disturbed it or some could not run here.
+
+def record(lesson: Lesson, only: str = "") -> Path:
+    """Run a lesson's experiment in all its worlds, or in `only` one; keep the records there.
+
+    What was not measured anew stays. Raises `RuntimeError`, and writes nothing, where others
+    disturbed it or some could not run here.
     """
     print(f"{lesson.experiment}:")
-    measured = lesson.module.run(quick=False, progress=lambda text: print(f"  {text}"))
-    measured += lesson.guilty(progress=lambda text: print(f"  {text}"))
+    measured: list[records.Record] = []
+    if only in ("", OWN):
+        measured += lesson.module.run(quick=False, progress=lambda text: print(f"  {text}"))
+    if only != OWN:
+        measured += lesson.guilty(progress=lambda text: print(f"  {text}"), only=only)
     if not measured:
         raise RuntimeError(f"{lesson.experiment} is not recorded: nothing was measured here.")
     if doubts := [*filter(None, map(why_not_to_keep, measured))]:
         raise RuntimeError("\n".join([f"{lesson.experiment} is not recorded:", *doubts]))
+    if only:
+        made = [(new.case, new.params) for new in measured]
+        kept = records.load(lesson.recording)
+        measured = [old for old in kept if (old.case, old.params) not in made] + measured
     return records.save(measured, lesson.recording)
 
 
@@ -42,13 +53,15 @@ def configure(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
     names = catalogue.experiments()
     parser.add_argument("names", nargs="+", metavar="NAME", choices=names, help="as for run")
+    world = f"measure one world anew: a letter of the lesson's `guilty`, or {OWN!r}"
+    parser.add_argument("--only", default="", metavar="WORLD", help=world)
 
 
 def main(options: argparse.Namespace) -> int:
     """Record what was named; return 1 where one could not be."""
     try:
         for lesson in map(catalogue.experiment, options.names):
-            print(f"written: {record(lesson).relative_to(ROOT)}")
+            print(f"written: {record(lesson, options.only).relative_to(ROOT)}")
     except RuntimeError as error:
         print(error, file=sys.stderr)
         return 1

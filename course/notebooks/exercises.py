@@ -133,6 +133,8 @@ def problems(solutions: NotebookNode, *, lesson: str) -> Iterator[str]:
     for cell in solutions.cells:
         if part := part_of(cell):
             parts.setdefault(part.number, []).append(part.role)
+            for number in _judged_in(cell) - {part.number}:
+                yield f"cell {cell.id!r} judges exercise {number}: give its check {part.number}"
         elif cell.get("id", "").startswith("ex-") and not _BESIDE.fullmatch(cell.id):
             yield f"cell {cell.id!r}: exercise ids are 'ex-1-1', 'ex-1-1-answer', 'ex-1-1-check'"
     if not parts:
@@ -143,3 +145,10 @@ def problems(solutions: NotebookNode, *, lesson: str) -> Iterator[str]:
         if list(dict.fromkeys(roles)) != ["statement", "answer", "check"]:
             needs = "needs a statement, then its answer, then its check"
             yield f"exercise {number}: {needs}; has {', '.join(roles)}"
+
+
+def _judged_in(cell: NotebookNode) -> set[str]:
+    """Return the exercises that passed in a cell, by the output that is kept of it."""
+    outputs = cell.get("outputs", [])
+    kept = "".join(output.get("text", "") for output in outputs if output.output_type == "stream")
+    return set(re.findall(r"exercise (\w+\.\d+) passed", kept))

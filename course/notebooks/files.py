@@ -106,6 +106,8 @@ def problems(notebook: NotebookNode) -> Iterator[str]:
         if not (_STABLE_ID.fullmatch(cell_id) or _DRAWN_ID.fullmatch(cell_id)):
             wanted = "lower-case words joined by hyphens, like 'the-puzzle'"
             yield f"{named}; give it a short, meaningful one: {wanted}"
+        if cell.cell_type == "code" and cell.source.rstrip().endswith(";"):
+            yield f"cell {cell_id!r} ends in ';', which hides the picture that it shows"
         if cell_id in seen:
             yield f"{named}, which an earlier cell has too"
         seen.add(cell_id)

@@ -108,6 +108,7 @@ def problems(root: Path = ROOT) -> Iterator[str]:
             found += [f"{cell_id} keeps no output; {remedy}" for cell_id in _silent(notebook)]
         yield from (f"{path.relative_to(root)}: {problem}" for problem in found)
     yield from _unanswered(root)
+    yield from _without_row(root)
     try:
         contents = derived(root)
     except ValueError as error:
@@ -130,6 +131,16 @@ def _unanswered(root: Path) -> Iterator[str]:
         paths = (root / folder).glob(f"{lesson.removesuffix('d')}*.ipynb")
         if not any(cell.id == cell_id for path in paths for cell in files.read(path).cells):
             yield f"docs/questions.md: there is no cell `{lesson}#{cell_id}`"
+
+
+def _without_row(root: Path) -> Iterator[str]:
+    """Name each lesson that a page's table of lessons leaves out."""
+    for path in sorted((root / LESSONS).glob("*.ipynb")):
+        match = _NAME.fullmatch(path.name)
+        for page in ("README.md", "INSTRUCTORS.md") if match else ():
+            row = re.compile(rf"^\| {match[1]} \|", re.MULTILINE)
+            if (root / page).exists() and not row.search((root / page).read_text(encoding="utf-8")):
+                yield f"{page}: its table of lessons has no row that begins with '| {match[1]} |'"
 
 
 def _text(path: Path) -> str | None:

@@ -48,6 +48,8 @@ class Investigation:
     recording: Path  # the lesson's recorded runs
     worlds: str = ""
     """Letters of the suspects of whom there is a recorded world in which they are guilty."""
+    own: str = ""
+    """Who is guilty in the lesson's own world, where one is left there."""
     apart: Mapping[str, str] = field(default_factory=dict)  # see `Board`
 
     def board(self) -> Board:

@@ -82,7 +82,9 @@ def judge(rounds: Rounds, *, others: float | None = None, ratio: bool = False) -
         raise ValueError("rounds is empty: give the outcome of each round, three at least.")
     few = len(seen) < LEAST and (others or 0.0) > limit()
     crowded = ratio and (others or 0.0) > CROWDED * usable_cpus()
-    return Judged(None if few or crowded or len(set(seen)) > 1 else seen[0], seen, others, crowded)
+    agree = len(set(seen)) == 1
+    decided = agree and not few and not crowded
+    return Judged(seen[0] if decided else None, seen, others, crowded)
 
 
 def outcome(figure: float, *, stands: float, fell: float) -> bool | None:
@@ -99,9 +101,12 @@ def outcome(figure: float, *, stands: float, fell: float) -> bool | None:
         >>> [outcome(share, stands=0.5, fell=0.25) for share in (0.9, 0.3, 0.02)]
         [True, None, False]
     """
-    if (figure - stands) * (stands - fell) >= 0:
+    more_is_guilty = stands > fell
+    if figure >= stands if more_is_guilty else figure <= stands:
         return True
-    return False if (figure - fell) * (stands - fell) <= 0 else None
+    if figure <= fell if more_is_guilty else figure >= fell:
+        return False
+    return None
 
 
 def others_in(records: Iterable[Record]) -> float | None:

@@ -93,5 +93,6 @@ INVESTIGATION = Investigation(
     },
     tests=hold_all,
     recording=problem.RECORDING,
+    own="c",
     worlds="abd",
 )

@@ -166,4 +166,5 @@ INVESTIGATION = Investigation(
     },
     tests=hold_all,
     recording=experiment.RECORDING,
+    own="c",
 )

@@ -110,6 +110,7 @@ INVESTIGATION = Investigation(
     },
     tests=hold_all,
     recording=RECORDING,
+    own="c",
     worlds="abcd",
 )
 

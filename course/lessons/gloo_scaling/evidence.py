@@ -210,5 +210,6 @@ INVESTIGATION = Investigation(
     },
     tests=hold_all,
     recording=RECORDING,
+    own="b",
     worlds="acd",
 )

@@ -161,5 +161,6 @@ INVESTIGATION = Investigation(
     },
     tests=hold_all,
     recording=experiment.RECORDING,
+    own="b",
     worlds="abcd",
 )

@@ -94,5 +94,6 @@ INVESTIGATION = Investigation(
     },
     tests=hold_all,
     recording=experiment.RECORDING,
+    own="d",
     worlds="abcd",
 )

@@ -57,6 +57,28 @@ def test_a_question_whose_cell_is_gone_is_told(course):
     assert told == [f"docs/questions.md: there is no cell `{name}#gone`" for name in ("01", "01d")]
 
 
+def test_a_lesson_without_a_row_on_a_page_is_told(course):
+    (course / "INSTRUCTORS.md").write_text("| 02 | 40 | `run` |\n")
+    (told,) = tree.problems(course)
+    assert told == "INSTRUCTORS.md: its table of lessons has no row that begins with '| 01 |'"
+
+
+def test_a_cell_that_hides_its_picture_is_told(course):
+    path = course / "notebooks/01_sample.ipynb"
+    notebook = files.read(path)
+    notebook.cells[-1].source = "draw();"
+    files.write(notebook, path)
+    assert "ends in ';', which hides the picture" in next(tree.problems(course))
+
+
+def test_a_check_that_judges_another_exercise_is_told(course):
+    path = course / "solutions/01_solutions.ipynb"
+    notebook = files.read(path)
+    notebook.cells[3].outputs[0].text = "exercise 3.2 passed: it is b\n"
+    files.write(notebook, path)
+    assert "'ex-1-1-check' judges exercise 3.2: give its check 1.1" in next(tree.problems(course))
+
+
 def test_unclosed_markers_are_told_with_file_and_exercise(course):
     path = course / "solutions/01_solutions.ipynb"
     broken = ANSWER.replace("### END SOLUTION", "")
@@ -88,7 +110,8 @@ CALM = Record("demo", "a", {}, [[1.0]], Tier.MEASURED, Provenance.here(), others
 
 
 def experiment(path, *found):
-    make = {"run": lambda *, quick, progress: list(found), "guilty": lambda *, progress: []}
+    make = {"run": lambda *, quick, progress: list(found)}
+    make["guilty"] = lambda *, progress, only: [replace(CALM, case=f"world {only}")] if only else []
     made = types.SimpleNamespace(experiment="demo", recording=path, **make)
     made.module = made
     return made
@@ -99,6 +122,17 @@ def test_a_recording_replaces_the_one_before(tmp_path):
     records.save([replace(CALM, case="old")], path)
     recorder.record(experiment(path, CALM))
     assert [record.case for record in records.load(path)] == ["a"]
+
+
+def test_one_world_is_recorded_anew_and_the_others_stay(tmp_path):
+    path = tmp_path / "recording.json"
+    records.save([replace(CALM, case="world a", others=0.01), replace(CALM, case="own")], path)
+    recorder.record(experiment(path, replace(CALM, case="own")), only="a")
+    kept = {record.case: record.others for record in records.load(path)}
+    assert kept == {"own": 0.04, "world a": 0.04}
+    recorder.record(experiment(path, replace(CALM, case="own", others=0.02)), only=recorder.OWN)
+    kept = {record.case: record.others for record in records.load(path)}
+    assert kept == {"world a": 0.04, "own": 0.02}
 
 
 def test_what_was_disturbed_unwatched_or_not_run_is_not_recorded(tmp_path):

@@ -48,6 +48,7 @@ def test_the_verdict_follows_the_evidence(tests, left, says):
     board = told(make(), **tests)
     assert "".join(board.left) == left
     assert says in board.verdict()
+    assert ("separate c from d" in board.verdict()) == bool(tests and {"c", "d"} <= set(left))
     ours = told(make(), aA=False, bB=False, cC=True, dD=False)
     assert ("On our calm machine c was left" in board.verdict(ours)) == (left == "")
 

@@ -1,4 +1,5 @@
 import socket
+import struct
 
 import numpy as np
 import pytest
@@ -181,6 +182,27 @@ def test_every_rank_must_report_once_after_the_block():
         wire.matrix([report, report])
     with pytest.raises(RuntimeError, match="after its `with` block"):
         _ = wire.Meter().report
+
+
+class OnALossyLink:
+    """A socket whose kernel had to send 300 of its 1,300 bytes again, and received 7."""
+
+    def getsockname(self):
+        return "10.0.0.1", 40_000
+
+    def getpeername(self):
+        return "10.0.0.2", 50_000
+
+    def getsockopt(self, level, option, length):
+        info = bytearray(length)
+        struct.pack_into("Q", info, wire._BYTES_RECEIVED, 7)
+        struct.pack_into("QQ", info, wire._BYTES_SENT, 1300, 300)
+        return bytes(info)
+
+
+def test_what_had_to_be_sent_again_is_counted_once(monkeypatch):
+    monkeypatch.setattr(wire, "_tcp_sockets", lambda: [OnALossyLink()])
+    assert list(wire._snapshot().values()) == [wire.Traffic(sent=1000, received=7)]
 
 
 def test_both_ends_of_a_connection_of_ip_6_agree_on_who_and_how_much():

@@ -112,6 +112,18 @@ def test_a_rank_that_dies_is_named_with_its_signal_or_status(end, says, number, 
     assert known == (1, number, status, "last words")
 
 
+def test_the_last_lines_of_a_dead_ranks_stderr_are_told():
+    def program():
+        for number in range(40):
+            print(f"word {number}", file=sys.stderr)
+        os._exit(3)
+
+    with raises(RankDied) as caught:
+        launch(program, world_size=1)
+    assert [f"word {number}" for number in range(24, 40)] == caught.value.stderr
+    assert "word 24" in str(caught.value) and "word 23" not in str(caught.value)
+
+
 @mark.slow
 def test_an_endless_loop_is_shown_by_its_line():
     def program():

@@ -89,5 +89,7 @@ def test_hierarchical(hosts, ranks_per_host):
 def test_bad_sizes_are_refused_with_the_failed_equation():
     with pytest.raises(ValueError, match=r"world_size 2 \* 3 .* != 7"):
         launch(algorithms.ring_reduce_scatter, torch.empty(3), torch.empty(7), world_size=2)
+    with pytest.raises(ValueError, match=r"world_size 2 \* 3 .* != 7"):
+        launch(algorithms.ring_all_gather, torch.empty(7), torch.empty(3), world_size=2)
     with pytest.raises(ValueError, match="Rank 3 is out of range"):
         launch(two_levels, 2, world_size=3)

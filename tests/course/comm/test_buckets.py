@@ -63,3 +63,8 @@ def test_kept_buffers_are_the_same_again_and_take_turns(count, shared):
     assert [flat.numel() for flat in turns[0]] == [4, 2, 6]
     addresses = [[flat.data_ptr() for flat in flats] for flats in turns]
     assert addresses[0] == addresses[1] and len(set(addresses[0])) == shared
+
+
+def test_what_just_fits_a_bucket_is_in_it():
+    tensors = [torch.empty(4), torch.empty(4), torch.empty(1)]  # 16, 16 and 4 bytes
+    assert [bucket.members for bucket in buckets.plan(tensors, cap=32)] == [(0, 1), (2,)]

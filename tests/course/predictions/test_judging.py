@@ -4,6 +4,8 @@ import sys
 from pytest import mark, raises
 
 from course.predictions import judging
+from course.predictions.judging import judge
+from labkit.ranks.machine import usable_cpus
 
 ROUNDS = [
     ([True] * 19 + [False], 0.0, None),
@@ -44,3 +46,10 @@ def test_importing_looks_at_no_process():
     code += "print(j.watch_cells.cache_info().currsize)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "0\n"
+
+
+def test_a_ratio_of_times_is_not_believed_where_others_use_half_of_the_cpus():
+    for share, outcome in ((0.4, True), (0.6, None)):
+        judged = judge([True] * 3, others=share * usable_cpus(), ratio=True)
+        assert judged.outcome is outcome
+    assert "too many for a ratio of times" in judged.why_not

@@ -15,6 +15,7 @@ COMMANDS = {
     "run": "run experiments without a notebook",
     "gpus": "measure each thread's question on your GPUs, on one page",
     "progress": "show lessons run, exercises passed, predictions; write a hand-in",
+    "case": "play a case of the casebook in the terminal",
     "report": "make one HTML page of nccl-tests' logs",
     "class": "make one HTML page of what a class handed in",
     "sync": "bring notebooks into canonical form, derive exercises and badges",
@@ -50,13 +51,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"course {asked}: {problem}", file=sys.stderr)
         return 1
     try:
-        found = {name: ("course.commands", purpose) for name, purpose in COMMANDS.items()}
-        for name, (home, purpose) in {**found, **catalogue.commands()}.items():
+        for name, purpose in COMMANDS.items():
             description = f"{purpose[:1].upper()}{purpose[1:]}."
             command = commands.add_parser(name, help=purpose, description=description)
             if name == asked:
                 module = "classroom" if name == "class" else name  # `class` is a word of Python's
-                implementation = importlib.import_module(f"{home}.{module}")
+                implementation = importlib.import_module(f"course.commands.{module}")
                 implementation.configure(command)
                 command.set_defaults(main=implementation.main)
         options = parser.parse_args(arguments)

@@ -10,8 +10,8 @@ import importlib
 import importlib.util
 import os
 import pkgutil
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING
@@ -39,10 +39,6 @@ class Lesson:
     title: str
     experiment: str = ""
     """What `course run` calls the folder's module ``experiment``; empty where there is none."""
-    commands: Mapping[str, str] = field(default_factory=dict)
-    """Its own commands: `python -m course NAME` -> a line of help. Each is a module of the folder
-    with ``configure(parser)`` and ``main(options)``."""
-
     package: str = ""  # "course.lessons.gloo_scaling"; `find` fills it in
 
     def notebook(self, folder: Path) -> Path | None:
@@ -51,7 +47,7 @@ class Lesson:
 
     @property
     def module(self) -> ModuleType:
-        """The module ``experiment``, with ``TITLE`` and ``run(*, quick, progress)``."""
+        """The module ``experiment``, with ``run(*, quick, progress)``."""
         return importlib.import_module(f"{self.package}.experiment")
 
     @property
@@ -107,15 +103,6 @@ def find() -> dict[str, Lesson]:
     packages = [module.name for module in folders if module.ispkg]
     found = [replace(importlib.import_module(name).LESSON, package=name) for name in packages]
     return {lesson.package: lesson for lesson in sorted(found, key=lambda lesson: lesson.number)}
-
-
-def commands() -> dict[str, tuple[str, str]]:
-    """Find the commands of all lessons: name -> the lesson's package, and a line of help."""
-    return {
-        name: (package, purpose)
-        for package, lesson in find().items()
-        for name, purpose in lesson.commands.items()
-    }
 
 
 def experiments() -> dict[str, Lesson]:

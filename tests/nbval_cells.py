@@ -57,7 +57,10 @@ class Notebook(IPyNbFile):
         untouched = folder == tree.EXERCISES
         beside = folder == f"{tree.LESSONS}/{tree.DEEPER}" or self.path.stem in tree.UNNUMBERED
         marks = [pytest.mark.timeout(self.config.option.nbval_cell_timeout + 60)]
-        marks += ["lesson"] * self.is_lesson + ["slow"] * beside
+        if self.is_lesson:
+            marks.append("lesson")
+        if beside:
+            marks.append("slow")
         items = []
         timed = [item for item in cells if TIMED in item.cell.metadata.get("tags", [])]
         claims_any = any("claim(" in item.cell.source for item in cells)

@@ -117,7 +117,7 @@ from course.__main__ import COMMANDS, main
 main(["start"])
 del sys.meta_path[0]
 files = {"record": ["passport"], "report": ["no.log"], "class": ["no.json"], "run": ["none"]}
-for name in (*COMMANDS, *catalogue.commands()):
+for name in COMMANDS:
     print("exit status of", name, main([name, *files.get(name, [])]))
 """
 
@@ -130,7 +130,7 @@ def test_without_notebooks_a_command_does_its_job_or_says_what_it_needs(tmp_path
     script = ALONE.format(blocked={"nbformat"}) + COMMANDS_ALONE
     done = python("-c", script, cwd=tmp_path, **paths)
     status = dict(re.findall(r"^exit status of (\S+) (\d)$", done.stdout, re.MULTILINE))
-    assert status.keys() == COMMANDS.keys() | {"case"}, done.stderr
+    assert status.keys() == COMMANDS.keys(), done.stderr
     wants = r"^course (\w+): there are no notebooks .* needs a clone"
     commands = re.findall(wants, done.stderr, re.MULTILINE)
     assert commands == ["start", *FROM_A_CLONE], "start says so before what is missing"

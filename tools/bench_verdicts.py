@@ -3,16 +3,12 @@
     python -m tools.bench_verdicts 02 --runs 20
     python -m tools.bench_verdicts 02 --runs 10 --bursts
     python -m tools.bench_verdicts 02 --runs 20 --seconds 150 --keep runs.jsonl
-    python -m tools.bench_verdicts 08 --runs 20 --cells idle-gpus
 
 Runs the lesson's own cells again and again, gates open, and counts for every test of its board and
 for every claim: decided, not judged, wrong. A test is wrong where it decides otherwise than the
 lesson's recording does, or than most runs where there is none; a claim, where
 it does not hold. On a calm machine each should decide in at least 19 of 20 runs, beside bursts none
 may be wrong. Where a test does not decide, make its effect larger, not its limit softer.
-
-Of the ward (08) every suspect of a case is diagnosed, and its cure, its unchanged fault and, for
-idle-gpus, more threads are measured. What is right of these is known from the case.
 """
 
 from __future__ import annotations
@@ -29,14 +25,11 @@ import sys
 import tempfile
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from unittest import mock
 
 from course import other_programs
-from course.lessons.casebook import programs
-from course.lessons.casebook.cases import CASES
-from course.lessons.casebook.ward import Case, Ward
 from course.predictions.board import Board
 from labkit.measure.tables import Table
 from tests import printed
@@ -53,21 +46,18 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--runs", type=int, default=20)
     parser.add_argument("--seconds", type=float, default=float("inf"), help="start no run later")
     parser.add_argument("--bursts", action="store_true", help="both CPUs busy 2 s of every 5")
-    parser.add_argument(
-        "--cells", default="", help="only these, by id and comma (08: cases, by name); else all"
-    )
+    parser.add_argument("--cells", default="", help="only these, by id and comma; else all")
     parser.add_argument("--keep", type=Path, help="add the lines to a file, and count all of it")
     options = parser.parse_args(arguments)
     (path,) = (ROOT / "notebooks").glob(f"{options.lesson}_*.ipynb")
-    is_ward = options.lesson == "08"
-    cells = {} if is_ward else code_of(path, options.cells)
+    cells = code_of(path, options.cells)
     begin, lines = time.monotonic(), []
     with bursts() if options.bursts else contextlib.nullcontext():
         for number in range(options.runs):
             if time.monotonic() - begin > options.seconds:
                 break
             with other_programs.watch() as used:
-                made = ward_run(options.cells) if is_ward else one_run(cells)
+                made = one_run(cells)
             lines += made
             print(f"run {number + 1}: {len(made)} judged, others {used.cpus:.2f}", file=sys.stderr)
     if options.keep:
@@ -108,49 +98,8 @@ def one_run(cells: dict[str, str]) -> list[dict]:
         ]
 
 
-def ward_run(only: str = "") -> list[dict]:
-    """Diagnose every suspect of the ward's cases, and treat them; return what was judged."""
-    made = []
-    with (
-        tempfile.TemporaryDirectory() as folder,
-        mock.patch.dict(os.environ, {"LABKIT_LEDGER": f"{folder}/ledger"}),
-    ):
-        for name in only.split(",") if only else CASES:
-            case, ward = CASES[name], Ward(CASES[name])
-            for letter in ward.suspects:
-                verdict = ward.diagnose(letter)
-                key = ward.tries[-1].suspect
-                made.append({"experiment": name, "suspect": key, "state": verdict.state})
-            ward.solved = True
-            for treatment, fix in treatments(case).items():
-                said = ward.treat(fix).title.partition(":")[0].partition(",")[0]
-                state = {"It is mended": "mended", "Not mended": "refused"}.get(said, "not judged")
-                made.append({"experiment": name, "suspect": treatment, "state": state})
-    return made
-
-
-def treatments(case: Case) -> dict[str, Callable]:
-    """Return what is measured of a case: by its name, a fix."""
-    fixes = {"the cure": case.cure, "unchanged": case.fault}
-    if case.name == "idle-gpus":
-        fixes |= {f"{n} threads a CPU": lambda ranks, n=n: n * programs.cpus() for n in (2, 3)}
-    return fixes
-
-
-def right_of_ward() -> dict[str, str]:
-    """Return what is right of everything that `ward_run` judges, by its name."""
-    right = {}
-    for name, case in CASES.items():
-        right |= {f"{name} {key}": "fell" for key in case.suspects}
-        right |= {f"{name} {treatment}": "refused" for treatment in treatments(case)}
-        right |= {f"{name} {case.culprit}": "stands", f"{name} the cure": "mended"}
-    return right
-
-
 def expected(lesson: str) -> dict[str, str]:
     """Return what each test of the lesson's recorded board came to, by its name."""
-    if lesson == "ward":
-        return right_of_ward()
     if not (ROOT / "course" / "lessons" / lesson / "evidence.py").exists():
         return {}
     evidence = importlib.import_module(f"course.lessons.{lesson}.evidence")

@@ -99,16 +99,18 @@ def exercise(
         failure.number = number
         raise
     except NotImplementedError as untouched:
-        untouched.args, untouched._render_traceback_ = (is_open,), lambda: [is_open]
+        untouched.args = (is_open,)
+        untouched._render_traceback_ = lambda: [is_open]  # what a notebook shows of it
         raise
     except Exception as error:
-        usual = [text for words, text in (raises or {}).items() if words in str(error)]
-        if not (lines := _learners_lines(error)):
-            calls = tuple(f"{getattr(answer, '__qualname__', None)}() " for answer in answers)
-            if not (isinstance(error, TypeError) and str(error).startswith(calls)):
-                raise
-            lines, usual = f"TypeError: {error}", ["its first line is not the one that was given"]
-        refusal = CheckFailed(par, lines, *usual[:1])
+        lines = _learners_lines(error)
+        meanings = [text for words, text in (raises or {}).items() if words in str(error)]
+        if not lines and _has_another_signature(answers, error):
+            lines = f"TypeError: {error}"
+            meanings = ["its first line is not the one that was given"]
+        if not lines:
+            raise
+        refusal = CheckFailed(par, lines, *meanings[:1])
         refusal.number = number
         raise refusal from error
     except KeyboardInterrupt as stop:
@@ -119,6 +121,12 @@ def exercise(
     told = verdict.reached and not ledger_file.nobody_answers()
     reached = f"you reached {verdict.reached}; " if told else ""
     print(f"✔ Exercise {number} passed: {reached}par is {par}.")
+
+
+def _has_another_signature(answers: Sequence[Any], error: Exception) -> bool:
+    """Tell whether an answer could not even be called: Python names it, then what it lacks."""
+    calls = tuple(f"{getattr(answer, '__qualname__', None)}() " for answer in answers)
+    return isinstance(error, TypeError) and str(error).startswith(calls)
 
 
 def _learners_lines(error: BaseException) -> str:
@@ -376,8 +384,8 @@ def figures(got: Any, asked: Sequence[Asked], *, within: float = 1e-9) -> None:
 
 def _another_unit(got: float, right: float) -> str | None:
     bytes_for_bits = {1: "the figure is right, in another unit", 8: "bits were taken for bytes"}
-    for bits, meaning in bytes_for_bits.items():
-        thousands = math.log10(got / right / bits) / 3 if 0 < got < math.inf else 0.5
+    for bits, meaning in bytes_for_bits.items() if 0 < got < math.inf else ():
+        thousands = math.log10(got / right / bits) / 3
         if abs(thousands) < 5 and abs(thousands - round(thousands)) < 1e-4:  # ns for TB: four
             return meaning
     return "that is its inverse" if math.isclose(got * right, 1, rel_tol=1e-3) else None

@@ -44,12 +44,15 @@ RACES = {
 }
 
 
+SHAPE = (803,)  # of a tensor, where nobody asks for another
+
+
 @dataclass(frozen=True, slots=True)
 class Case:
     """One trial of a learner's function; by default of one tensor that differs between ranks."""
 
     world_size: int
-    shape: tuple[int, ...] = (803,)
+    shape: tuple[int, ...] = SHAPE
     dtype: torch.dtype = torch.float32
     options: dict[str, Any] = field(default_factory=dict)  # keyword arguments of the function
     make: Callable[["Case", int], tuple] | None = None
@@ -84,8 +87,10 @@ class Case:
         plain = self.dtype == torch.float32
         kind = "" if plain else f" of {str(self.dtype).removeprefix('torch.')}"
         options = "".join(f", {name}={value}" for name, value in self.options.items())
-        told = self.make is None or self.shape != Case(1).shape  # else `make` has its own shapes
-        return f"n={self.world_size}{f', shape {self.shape}' if told else ''}{kind}{options}"
+        shape = f", shape {self.shape}"
+        if self.make is not None and self.shape == SHAPE:  # nobody chose it: `make` has its own
+            shape = ""
+        return f"n={self.world_size}{shape}{kind}{options}"
 
 
 @dataclass(frozen=True, slots=True)

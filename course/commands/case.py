@@ -7,7 +7,8 @@ from pathlib import Path
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
-    cases = json.loads(Path(__file__).with_name("cases.json").read_text(encoding="utf-8"))
+    file = Path(__file__).parents[1] / "lessons" / "casebook" / "cases.json"
+    cases = json.loads(file.read_text(encoding="utf-8"))
     parser.add_argument("name", nargs="?", choices=[*cases, "final"], help="the case")
 
 

@@ -71,7 +71,7 @@ def _run(lesson: Lesson, *, quick: bool) -> list[Record]:
         if is_first_rank():
             print(text, file=sys.stderr, flush=True)
 
-    say(f"{lesson.experiment}: {lesson.module.TITLE}")
+    say(f"{lesson.experiment}: {lesson.title}")
     return lesson.module.run(
         quick=quick, progress=lambda text: say(f"  {time.perf_counter() - start:6.1f} s  {text}")
     )
@@ -81,7 +81,7 @@ def _report(lesson: Lesson, measured: list[Record], path: Path) -> None:
     from labkit.measure import records
     from labkit.show import alt_text
 
-    print(f"\n{lesson.module.TITLE}")
+    print(f"\n{lesson.title}")
     if not measured:
         print("Nothing was measured here: no file is written.\n")
         return

@@ -8,7 +8,6 @@ A lesson's `evidence` has one, and its notebook, its exercise *who was it?* and 
         suspects={"a": "a late rank", "b": "many calls"},
         experiments={"A": Experiment("one rank late", asks="a"), "B": Experiment(...)},
         tests=hold_all,                    # (board, records, world): every test of the board
-        recording=problem.RECORDING,
         worlds="a",                        # who is guilty in the lesson's module `guilty`
     )
 
@@ -24,8 +23,8 @@ every lesson to it: `recorded("a").left == ["a"]`.
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 
+from course import catalogue
 from course.predictions import ledger_file
 from course.predictions.board import Board, Experiment, outcome
 from course.runs import Say, quiet
@@ -45,12 +44,16 @@ class Investigation:
     experiments: Mapping[str, Experiment]  # see `Board`
     tests: Callable[[Board, Sequence[Record], str], object]
     """Adds to a board all tests of a world, from what was recorded; "" is the lesson's own."""
-    recording: Path  # the lesson's recorded runs
     worlds: str = ""
     """Letters of the suspects of whom there is a recorded world in which they are guilty."""
     own: str = ""
     """Who is guilty in the lesson's own world, where one is left there."""
     apart: Mapping[str, str] = field(default_factory=dict)  # see `Board`
+
+    @property
+    def lesson(self) -> str:
+        """The number of the lesson, with which its key begins."""
+        return self.key.partition(".")[0]
 
     def board(self) -> Board:
         """Return the board of the learner's vote, before any experiment."""
@@ -64,5 +67,6 @@ class Investigation:
     def recorded(self, world: str = "") -> Board:
         """Return the board of our calm run, or of the world in which a suspect is guilty."""
         board = self.empty()
-        self.tests(board, records.load(self.recording, recorded=True), world)
+        (recording,) = (x.recording for x in catalogue.find().values() if x.number == self.lesson)
+        self.tests(board, records.load(recording, recorded=True), world)
         return board

@@ -43,8 +43,9 @@ def predict(
     unit: str = "",
     *,
     value: float | None = None,
-    low: float | bool = False,
+    low: float | None = None,
     high: float | None = None,
+    with_range: bool = False,
 ) -> None:
     """Show a form in which the learner commits a figure.
 
@@ -53,19 +54,20 @@ def predict(
         question: The question, in full; without it, that of a lesson's `questions.json`.
         unit: Unit of the answer, like `µs`; `x` for a ratio.
         value: Commits this value at once, for who prefers code to a form.
-        low: True asks for a range as well, in which the learner is 80 % sure to find the result;
-            in code, its lower end.
-        high: In code, the upper end.
+        low: With a value, the lower end of a range in which the learner is 80 % sure to find it.
+        high: The upper end.
+        with_range: Whether the form asks for such a range, too.
 
     Example:
         >>> predict("00.latency", "How long does one all_reduce of 4 bytes take?", "µs", value=80)
         committed: 80 µs. You may correct it until you see the result.
     """
-    asked = _ask(key, question, also="" if low is False else "range", unit=unit)
+    also = "range" if with_range or low is not None else ""
+    asked = _ask(key, question, also=also, unit=unit)
     if value is None:
         _show(asked)
     else:
-        _commit(key, float(value), low=None if isinstance(low, bool) else low, high=high)
+        _commit(key, float(value), low=low, high=high)
 
 
 def choose(

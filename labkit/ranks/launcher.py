@@ -24,7 +24,7 @@ from labkit.ranks import rank as words
 from labkit.ranks.devices import BOTH
 from labkit.ranks.options import Backend, Options, check_program, not_default
 from labkit.ranks.parcel import Parcel, pack
-from labkit.ranks.rank import END_OF_FAILED, Job, Placement
+from labkit.ranks.rank import END_OF_FAILED, Hosts, Job, Placement
 
 if TYPE_CHECKING:
     from labkit.fabric.fabric import Fabric
@@ -188,9 +188,7 @@ def _outcome(
         init=options.init,
         checks=options.checks,
         threads=options.threads,
-        placements=tuple(fabric.placement(rank, world_size) for rank in range(world_size))
-        if fabric is not None
-        else (Placement(),) * world_size,  # one, many times: each rank reads all of them
+        placements=_placements(fabric, world_size),
         environment={name: text for name, text in wanted if text is not None},
         path=tuple(sys.path),
         argv=tuple(sys.argv[:1] if "kernel_launcher" in str(sys.argv[:1]) else sys.argv),
@@ -202,6 +200,13 @@ def _outcome(
             return _run(job, parcel, options)
     except KeyboardInterrupt as interrupt:
         return interrupt.with_traceback(None)  # where it struck says nothing
+
+
+def _placements(fabric: Hosts | None, world_size: int) -> tuple[Placement, ...]:
+    """Return where each rank runs."""
+    if fabric is None:
+        return (Placement(),) * world_size  # one, many times: each rank reads all of them
+    return tuple(fabric.placement(rank, world_size) for rank in range(world_size))
 
 
 def _run(job: Job, program: Parcel, options: Options) -> list[Any] | BaseException:

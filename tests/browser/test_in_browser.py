@@ -17,7 +17,7 @@ choose("9.cause", "Rank 2 waits 40 ms in each all_reduce. What is the cause?", [
     "rank 2 is slow", "another rank comes late, and rank 2 only waits for it",
     "the network between rank 2 and the switch loses packets and sends them again",
     "the bucket is too large"], why=True)
-predict("9.slope", "How long does one call take?", "µs", low=True)
+predict("9.slope", "How long does one call take?", "µs", with_range=True)
 """
 SEE = """
 gate("9.cause")

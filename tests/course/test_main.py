@@ -25,7 +25,7 @@ HELP = """
 import sys
 from course import catalogue
 from course.__main__ import COMMANDS, main
-for words in ([], *zip([*COMMANDS, *catalogue.commands()])):
+for words in ([], *zip(COMMANDS)):
     try:
         main([*words, "--help"])
     except SystemExit as ended:

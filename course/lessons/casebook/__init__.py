@@ -5,5 +5,4 @@ from course.catalogue import Lesson
 LESSON = Lesson(
     number="08",
     title="The ward",
-    commands={"case": "play a case of the casebook in the terminal"},
 )

@@ -92,7 +92,6 @@ INVESTIGATION = Investigation(
         "D": Experiment("nothing to pack", asks="ad"),
     },
     tests=hold_all,
-    recording=problem.RECORDING,
     own="c",
     worlds="abd",
 )

@@ -16,7 +16,6 @@ from course.runs import Say, quiet
 from labkit.measure.records import Record
 
 NAME = "coalesced-broadcast"
-TITLE = "One broadcast or three hundred?"
 RECORDING = Path(__file__).with_name("recording.json")
 ROUNDS, IN_A_ROUND = 4, 3  # rounds of an experiment; broadcasts of each way in a round
 LINK, NARROW = "2gbit", 0.4

@@ -6,7 +6,7 @@ import statistics
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
-from course.lessons.eighty_gpus import experiment, logs
+from course.lessons.eighty_gpus import logs
 from course.lessons.eighty_gpus.logs import PairTest
 from course.predictions import ledger_file
 from course.predictions.investigation import Board, Experiment, Investigation
@@ -165,6 +165,5 @@ INVESTIGATION = Investigation(
         "D": Experiment("as many failures, dealt at random", asks="bd"),
     },
     tests=hold_all,
-    recording=experiment.RECORDING,
     own="c",
 )

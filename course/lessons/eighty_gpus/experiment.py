@@ -18,7 +18,6 @@ from labkit.measure.tables import Table
 from labkit.ranks import torchrun
 
 NAME = "rails"
-TITLE = "Network cards, and who uses them"
 RECORDING = Path(__file__).with_name("recording.json")
 SERVERS, CARDS = 3, (1, 2, 4)
 RATE, INSIDE = "20mbit", "800mbit"

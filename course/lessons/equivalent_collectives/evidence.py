@@ -9,7 +9,6 @@ CPU's time for the sums?
 import math
 from collections.abc import Mapping, Sequence
 
-from course.lessons.equivalent_collectives.experiment import RECORDING
 from course.lessons.equivalent_collectives.programs import QUARTER
 from course.predictions.investigation import Board, Experiment, Investigation, outcome
 from labkit.measure.records import Record
@@ -109,7 +108,6 @@ INVESTIGATION = Investigation(
         "D": Experiment("the sums, without links", asks="d"),
     },
     tests=hold_all,
-    recording=RECORDING,
     own="c",
     worlds="abcd",
 )

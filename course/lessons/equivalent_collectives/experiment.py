@@ -27,7 +27,6 @@ from labkit.measure import records, timing, wire
 from labkit.measure.records import Record, Tier
 
 NAME = "equivalent-collectives"
-TITLE = "Three ways to sum"
 RECORDING = Path(__file__).with_name("recording.json")
 FOUR = Place(hosts=4, rate="200mbit")
 NBYTES = 2 * 2**20

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from statistics import fmean, median
 from typing import Any
 
-from course.lessons.gloo_scaling.experiment import MOST, RECORDING
+from course.lessons.gloo_scaling.experiment import MOST
 from course.predictions.investigation import Board, Experiment, Investigation, outcome
 from labkit.measure.records import Record
 
@@ -209,7 +209,6 @@ INVESTIGATION = Investigation(
         "D": Experiment("eight threads, or one", asks="d"),
     },
     tests=hold_all,
-    recording=RECORDING,
     own="b",
     worlds="acd",
 )

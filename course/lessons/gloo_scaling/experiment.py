@@ -25,7 +25,6 @@ from labkit.measure.records import Record
 from labkit.ranks import affinity, torchrun
 
 NAME = "gloo-scaling"
-TITLE = "Why does gloo slow down with every pair?"
 RECORDING = Path(__file__).with_name("recording.json")  # of a virtual machine of two CPUs
 ROUNDS, MOST = 3, 8  # of an experiment; and its most pairs
 PLACES = {"not pinned": {}, "on one CPU": {"cpus": 1}, "on two CPUs": {"cpus": 2},

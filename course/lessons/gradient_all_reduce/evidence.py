@@ -189,7 +189,6 @@ INVESTIGATION = Investigation(
         "E": Experiment("every rank's timers, call by call", "e", how="only the team has them"),
     },
     tests=hold_all,
-    recording=problem.RECORDING,
     worlds="abcde",
     apart={
         "cd": "on how many GPUs the benchmark ran, in which hosts, and with which network devices"

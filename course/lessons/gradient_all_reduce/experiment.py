@@ -20,7 +20,6 @@ from labkit.measure.timeline import Timeline
 from labkit.measure.trace import Kind, Span
 
 NAME = "gradient-all-reduce"
-TITLE = "280 ms or 60? Averaging gradients"
 RECORDING = Path(__file__).with_name("recording.json")
 OURS = {"recording": RECORDING, "experiment": NAME}
 HOSTS, RATE, THIN = 4, "2gbit", "430mbit"

@@ -151,7 +151,7 @@ def _leaving(record: Record, rung: str, seconds: Sequence[float], ax: Axes) -> N
 def draw(records: Sequence[Record]) -> Figure:
     """Draw the experiment's picture: what a late rank does to each call."""
     late = by_case(records)["late"]
-    figure, (panel,) = plots.new_figure(title=problem.TITLE)
+    figure, (panel,) = plots.new_figure(title="280 ms or 60? Averaging gradients")
     by_call(problem.arms_of(late, problem.programs.LATE), late, ax=panel)
     return figure
 

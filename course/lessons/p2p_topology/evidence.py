@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from course.lessons.p2p_topology import experiment
 from course.lessons.p2p_topology.topology import PUZZLE
 from course.predictions.investigation import Board, Experiment, Investigation, outcome
 from course.published import load
@@ -160,7 +159,6 @@ INVESTIGATION = Investigation(
         "D": Experiment("to other NUMA nodes", asks="d"),
     },
     tests=hold_all,
-    recording=experiment.RECORDING,
     own="b",
     worlds="abcd",
 )

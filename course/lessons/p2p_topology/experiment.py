@@ -21,7 +21,6 @@ from labkit.measure import records
 from labkit.measure.records import Provenance, Record, Tier
 
 NAME = "p2p-topology"
-TITLE = "Three copies, three speeds"
 RECORDING = Path(__file__).with_name("recording.json")
 SCALE = 1 / 4000
 NBYTES, CHUNK = 2_000_000, 62_500

@@ -93,7 +93,6 @@ INVESTIGATION = Investigation(
         "D": Experiment("B0 on rank 2 takes 50 ms longer", asks="d"),
     },
     tests=hold_all,
-    recording=experiment.RECORDING,
     own="d",
     worlds="abcd",
 )

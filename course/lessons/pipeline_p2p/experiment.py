@@ -26,7 +26,6 @@ from labkit.measure import records
 from labkit.measure.records import Record
 
 NAME = "pipeline-p2p"
-TITLE = "What the order of transfers costs a pipeline"
 STAGES, MICRO_BATCHES = 3, 6
 RATE, FAST = "200mbit", "800mbit"
 LEG = 0.0075  # seconds of a message, where a step is simulated before any was measured

@@ -10,7 +10,6 @@ from labkit.measure.records import Record
 
 NAME = "passport"
 TWO = Place(hosts=1, ranks_per_host=2)
-TITLE = "What a message costs here"
 SIZES = tuple(4 * 8**power for power in range(9))  # 4 B to 64 MiB
 
 

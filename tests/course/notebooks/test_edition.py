@@ -39,7 +39,7 @@ CELLS = {
     "import": "from course.predictions import ledger",
     "names": "from course.predictions.ledger import *",
     "draw": DRAW,
-    "ask": 'predict(\n    "9.a", "How long?", "ms", low=True)',
+    "ask": 'predict(\n    "9.a", "How long?", "ms", with_range=True)',
     "measure": "run = 42.0",
     "vote": 'ledger.choose("9.b", "Why?", ["the bytes.", "a late rank"], why=True)',
     "compare": 'gate("9.a")\nprint("forty" + "-two")\nreconcile("9.a", run, tier="RECORDED")',

@@ -278,7 +278,7 @@ def press(form, **values):
 
 
 def test_what_a_form_hands_over_is_read_all_at_once(form):
-    ask(low=True)
+    ask(with_range=True)
     with raises(ledger.Stopped):
         ledger.gate("01.slope")  # the form stands there as it was asked, with its range
     press(form(), answer="3 ms", low="", high="")

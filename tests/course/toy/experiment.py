@@ -3,8 +3,6 @@
 from course import runs
 from labkit.measure.records import Provenance, Record, Tier
 
-TITLE = "A toy measures itself"
-
 
 def run(*, quick, progress):
     """Measure."""

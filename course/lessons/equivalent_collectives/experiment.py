@@ -21,7 +21,7 @@ from course import runs
 from course.comm.collectives import pattern
 from course.lessons.equivalent_collectives import programs
 from course.lessons.equivalent_collectives.programs import CONTROL, STEPS, TREES, WAYS, Way
-from course.place import Place
+from course.place import Place, launch
 from labkit.fabric.errors import FabricUnavailable
 from labkit.measure import records, timing, wire
 from labkit.measure.records import Record, Tier
@@ -51,6 +51,7 @@ def compare(
     tensor, and `matrix`, what each rank sent to each other in units of S; None where nobody could
     count. `LookupError` where no links can be made and nothing of these names was recorded.
     """
+    nbytes = divisible(nbytes, place.world_size)
     ways = {**ways, **{name + programs.QUARTER: way for name, way in ways.items() if quarters}}
     measure = functools.partial(measured, ways=ways, nbytes=nbytes, iters=iters)
     found = place.records(measure, recording=RECORDING, experiment=NAME, cases=ways, say=say)
@@ -108,6 +109,32 @@ def _sent(reports: Sequence[wire.Report], nbytes: int) -> list[list[float]] | No
         return (wire.payload(reports) / nbytes).tolist()
     except (wire.WireUnavailable, wire.WireMismatch):  # not Linux; NCCL's bytes go other ways
         return None
+
+
+def moved_by(third: Callable, repairs: Mapping[str, Any], numel: int = 2**18) -> dict[str, float]:
+    """Return, by repair, the bytes that four ranks send together in the puzzle's third function."""
+    ranks = launch(programs.metered, third, repairs, numel, world_size=4)
+    moved = {}
+    for repair, lengths in repairs.items():
+        summed = 4 * lengths["input"] * numel  # bytes of the tensor that is summed
+        shares = counted([rank[repair] for rank in ranks], summed, "reduce_scatter + all_gather")
+        moved[repair] = summed * float(shares.sum())
+    return moved
+
+
+def room_for(place: Place, floats: int) -> int:
+    """Ask every rank how many floats S may have; say so where they are fewer than wanted."""
+    room = min(place.launch(programs.most_floats, floats))
+    if room < 0.9 * floats:
+        times = 2 * place.world_size + 1
+        print(f"S is {4 * room / 2**30:.3g} GiB here: the long repair fills {times} times that.")
+    return room
+
+
+def divisible(nbytes: int, ranks: int) -> int:
+    """Return the bytes, or a little less: ranks divide them, and headers can be told from them."""
+    step = 8 * wire.UNIT * ranks  # also for a quarter, in two directions
+    return max(1, nbytes // step) * step
 
 
 def rule(sends: Callable[[int, int, int], int]) -> Callable[[int, int, int], int]:

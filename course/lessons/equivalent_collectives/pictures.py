@@ -2,6 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from statistics import median
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -11,6 +12,7 @@ from course.lessons.equivalent_collectives import model
 from course.lessons.equivalent_collectives.model import FIGURES
 from labkit.measure import wire
 from labkit.measure.records import Record, Tier
+from labkit.measure.tables import Table
 from labkit.show import plots
 
 _LIMIT = FIGURES["NVLink"]
@@ -53,6 +55,23 @@ def times(records: Mapping[str, Record], *, title: str) -> Axes:
     one, *_ = shown = list(records.values())
     links, size = f"links of {one.params['rate']}", f"S = {one.nbytes / 2**20:g} MiB"
     return plots.ladder(shown, title=title, note=f"{one.world_size} ranks, {links}, {size}")
+
+
+def printed(records: Sequence[Record], how: str) -> Axes:
+    """Draw the time of each printed function."""
+    by_case = {record.case: record for record in records}
+    return times(by_case, title=f"The printed functions, {how}")
+
+
+def done_after(records: Mapping[str, Record]) -> Table:
+    """Lay out when each rank had the tensor, in each way."""
+    medians = [[median(samples) for samples in record.samples] for record in records.values()]
+    rows = [
+        [rank, *(1e3 * s for s in seconds)]
+        for rank, seconds in enumerate(zip(*medians, strict=True))
+    ]
+    columns = ["rank", *(f"{way}: done after, ms" for way in records)]
+    return Table(columns, rows, "medians of rounds")
 
 
 def draw(records: Sequence[Record]) -> Figure:

@@ -115,6 +115,30 @@ def measure(ways: Mapping[str, Way], nbytes: int, iters: int) -> dict[str, dict[
     return results
 
 
+def metered(third: Callable, repairs: Mapping[str, Any], numel: int) -> dict[str, wire.Report]:
+    """Run the puzzle's third function with each repair's lengths; return what the wire met."""
+    reports = {}
+    for repair, lengths in repairs.items():
+        third(lengths, 64)  # opens connections
+        with wire.meter() as meter:
+            third(lengths, numel)
+        reports[repair] = meter.report
+    return reports
+
+
+def most_floats(wanted: int) -> int:
+    """Return how many floats S may have on this rank: n divides them, and memory has room.
+
+    The long repair has tensors of n, 1 and n times S. On a GPU they fill at most 80 % of what is
+    free.
+    """
+    n = dist.get_world_size()
+    if device().type == "cuda":
+        free = torch.cuda.mem_get_info()[0]
+        wanted = min(wanted, int(0.8 * free) // (4 * (2 * n + 1)))
+    return wanted // n * n
+
+
 def every_sum(tensors: Sequence[torch.Tensor]) -> None:
     """Do what the ranks' CPUs do for a sum, in one process: add up all, and copy for each."""
     summed = sum(tensors)

@@ -2,13 +2,14 @@
 
 import contextlib
 import io
+from unittest import mock
 
 import numpy as np
 import pytest
 import torch.distributed as dist
 
 from course.lessons.equivalent_collectives import checks, evidence, experiment, pictures, programs
-from course.place import Place
+from course.place import Place, launch
 from labkit.measure import records, wire
 from labkit.measure.records import Tier
 from labkit.show import plots
@@ -81,15 +82,46 @@ RUNS = {record.case: record for record in KEPT if record.nbytes == experiment.NB
 def test_each_claim_can_fail():
     busiest = {name: max(map(sum, record.values["matrix"])) for name, record in RUNS.items()}
     halved = busiest | {"reduce_scatter": busiest["reduce_scatter"] / 2}
-    true, false = ({"runs": RUNS, "board": None, "busiest": most} for most in (busiest, halved))
+    given = {"runs": RUNS, "board": None, "longer": 1.5}
+    true, false = (given | {"busiest": most} for most in (busiest, halved))
     CELLS.hold("verdict", true=true, false=false, words="sends as much as an all_reduce")
     slow = RUNS | {"my ring + all_gather": RUNS["reduce + broadcast"]}
-    true, false = ({"mine": mine, "t": experiment.fastest(mine)} for mine in (RUNS, slow))
+    true, false = ({"controlled": x, "t": experiment.fastest(x)} for x in (RUNS, slow))
     CELLS.hold("control-verdict", true=true, false=false, words="as long as one all_reduce")
     spread = {record.case: record for record in KEPT if record.case in programs.TREES}
     slow = spread | {"in turn": spread["gloo's broadcast"]}
     true, false = ({"spread": one} for one in (spread, slow))
     CELLS.hold("turn-verdict", true=true, false=false, words="after two thirds of the time")
+
+
+def groups_made(timed, function, *args):
+    """Time a printed function; return how many groups were made meanwhile."""
+    with mock.patch.object(dist, "new_group", wraps=dist.new_group) as new_group:
+        timed(function, *args)
+    return new_group.call_count
+
+
+@pytest.mark.parametrize("ranks", [3, 6])
+def test_ranks_that_do_not_divide_the_bytes_sum_a_little_less(ranks):
+    place = Place(hosts=1, ranks_per_host=ranks)
+    found = experiment.compare(programs.WAYS, place=place, iters=1)
+    assert all(record.values["right"] for record in found.values())
+    (nbytes,) = {record.nbytes for record in found.values()}
+    assert 0.9 * experiment.NBYTES < nbytes <= experiment.NBYTES and nbytes % (4 * ranks) == 0
+
+
+def test_the_printed_functions_are_timed_on_any_number_of_ranks_without_making_their_group():
+    names = CELLS.run("posted", "posted-run", "repair", "on-gpus")
+    made = names["as_printed"](Place(hosts=1, ranks_per_host=3), 2**10)
+    assert len(made) == 4 and {record.nbytes for record in made} == {4 * 1023}
+    timed, function = names["timed"], names["reduce_broadcast_sum"]
+    assert launch(groups_made, timed, function, 3, 1023, world_size=3) == [1] * 3
+
+
+def test_the_long_repair_is_asked_for_no_more_than_memory_has():
+    (room,) = launch(programs.most_floats, 2**20, world_size=1)
+    assert room == 2**20, "on a CPU it is as wanted"
+    assert launch(programs.most_floats, 2**20, world_size=3) == [2**20 - 1] * 3
 
 
 @pytest.fixture(scope="module")

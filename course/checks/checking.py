@@ -177,6 +177,16 @@ def on_ranks(
         asked = f"n={world_size}: a receive is as long as the message"
         met = f"a message of {sizes[1]} bytes met a receive of {sizes[2]}"
         raise CheckFailed(asked, met, OTHER_SIZES) from None
+    except RuntimeError as error:
+        if "Pair is not connected" not in str(error):  # gloo has no connection to oneself
+            raise
+        asked = f"n={world_size}: each rank sends to another rank, and receives from another"
+        met = f"a rank that speaks to itself:\n{_learners_lines(error)}"
+        raise CheckFailed(asked, met, TO_ITSELF) from None
+
+
+TO_ITSELF = """the neighbour is this rank itself: on one rank there is none, so nothing is sent;
+else look at where `% n` or a difference of ranks comes to the rank's own number"""
 
 
 def _why_it_hangs(hang: CaseFile) -> str:

@@ -151,4 +151,4 @@ def _judged_in(cell: NotebookNode) -> set[str]:
     """Return the exercises that passed in a cell, by the output that is kept of it."""
     outputs = cell.get("outputs", [])
     kept = "".join(output.get("text", "") for output in outputs if output.output_type == "stream")
-    return set(re.findall(r"exercise (\w+\.\d+) passed", kept))
+    return set(re.findall(r"Exercise (\w+\.\d+) passed", kept))

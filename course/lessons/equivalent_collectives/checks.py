@@ -54,70 +54,13 @@ def check_ring_all_reduce(ring_all_reduce: Callable[[torch.Tensor], None]) -> No
                 verdict.reached = f"{busiest / case.numel:.4g} S and {messages} messages on 4 ranks"
 
 
-def check_pipelined_broadcast(pipelined_broadcast: Callable[..., None]) -> None:
-    """Judge 6.2: the chain src, src + 1, ..., S on each link in `chunks` pieces, rounds, scratch.
-
-    On 1, 3 and 4 ranks, with other roots, other numbers of chunks, and fewer elements than that.
-    """
-    chain = """in a chain each rank sends to the next one only, and the last, the one before src, to
-        nobody: a root that serves several shares its link between them"""
-    forward = """a rank waits for more than the piece that it passes on: it collects all pieces
-        first (store and forward), or waits for a send before it receives the next piece"""
-    cut = "cut the tensor into `chunks` pieces, and take their number from the argument"
-    par = "chunks + n - 2 rounds, S per link, no scratch"
-    with checking.exercise("6.2", pipelined_broadcast, par=par) as verdict:
-        settings = [
-            (3, (804,), 0, 8), (4, (803,), 2, 5), (4, (3,), 0, 8), (4, (), 0, 8),
-            (4, (24, 7), 3, 8), (4, (BIG,), 0, 8), (1, (803,), 0, 8),
-        ]  # fmt: skip
-        cases = [Case(n, shape, options={"src": a, "chunks": b}) for n, shape, a, b in settings]
-        for case, runs in _tried(pipelined_broadcast, cases, FROM_SRC, scratch=0.1):
-            n, src, chunks = case.world_size, case.options["src"], case.options["chunks"]
-            piece = math.ceil(case.numel / chunks)
-            for rank, run in enumerate(runs):
-                peers, told = {call.peer for call in run.messages}, f"{case}, rank {rank}: sends "
-                allowed = {(rank + 1) % n} - {src}
-                hold(peers <= allowed, f"{told}to {allowed or 'nobody'}", f"to {peers}", chain)
-                sizes = [call.nbytes // case.dtype.itemsize for call in run.messages]
-                fits = len(sizes) <= chunks and max(sizes, default=0) <= piece
-                once = f"{told}each element once, in {chunks} pieces of at most {piece}"
-                hold(fits and sum(sizes) <= case.numel, once, f"pieces of {sizes}", cut)
-            rounds = count_rounds([run.report for run in runs])
-            fewest = min(chunks, case.numel) + n - 2 if n > 1 else 0
-            at_most(rounds, fewest, what=f"{case}: rounds", meaning=forward)
-            if case.numel == BIG:
-                verdict.reached = f"{rounds} rounds for {chunks} chunks on {n} ranks"
-
-
-def check_recursive_doubling(recursive_doubling: Callable[[torch.Tensor], None]) -> None:
-    """Judge 6.3: the sum in place, in log2(n) rounds, two more off the powers of two; 2 S scratch.
-
-    On 1, 2, 4, 5, 6 and 8 ranks.
-    """
-    swaps = """in round k every rank swaps its whole sum with the rank 2**k away, receives into a
-        buffer of its own, and adds. Off the powers of two some hand theirs over before"""
-    disguise = f"a ring or a tree in disguise, or two exchanges where one will do: {swaps}"
-    par, raises = "2 rounds on 4 ranks, 4 rounds on 6, 2 S of scratch", {"is none of": swaps}
-    with checking.exercise("6.3", recursive_doubling, par=par, raises=raises) as verdict:
-        cases = [Case(2, (64,)), Case(4, (64,)), Case(4, (64,), torch.int64), Case(4, (4 * BIG,))]
-        cases += [Case(8, (64,))]
-        cases += [Case(n, shape) for n in (5, 6, 1) for shape in ((60,), (5, 12), ())]
-        reached = {}
-        for case, runs in _tried(recursive_doubling, cases, swaps, scratch=2):
-            n, rounds = case.world_size, count_rounds([run.report for run in runs])
-            fewest = math.floor(math.log2(n)) + (2 if n & (n - 1) else 0)
-            at_most(rounds, fewest, what=f"{case}: rounds", meaning=disguise)
-            reached[n] = rounds
-        verdict.reached = f"{reached[4]} rounds on 4 ranks, {reached[6]} on 6"
-
-
 def check_broadcast_in_turn(broadcast_in_turn: Callable[..., None]) -> None:
-    """Judge 6.6: values on 1, 4 and 5 ranks, log2(n) rounds, rounded up, one send at a time."""
+    """Judge 6.2: values on 1, 4 and 5 ranks, log2(n) rounds, rounded up, one send at a time."""
     shared = "two sends at once share the link, and both arrive late: wait in between"
     doubles = """whoever has the tensor passes it on in every round, so their number doubles: a
         chain, or a root that serves all, takes n - 1"""
     par = "2 rounds on 4 ranks, 3 on 5 to 8, one send at a time"
-    with checking.exercise("6.6", broadcast_in_turn, par=par) as verdict:
+    with checking.exercise("6.2", broadcast_in_turn, par=par) as verdict:
         settings = [(4, (804,), 0), (4, (BIG,), 2), (5, (12, 5), 4), (5, (), 3), (1, (803,), 0)]
         cases = [Case(n, shape, options={"src": src}) for n, shape, src in settings]
         reached = {}
@@ -131,6 +74,28 @@ def check_broadcast_in_turn(broadcast_in_turn: Callable[..., None]) -> None:
             at_most(rounds, math.ceil(math.log2(n)), what=f"{case}: rounds", meaning=doubles)
             reached[n] = rounds
         verdict.reached = f"{reached[4]} rounds on 4 ranks, {reached[5]} on 5"
+
+
+def check_recursive_doubling(recursive_doubling: Callable[[torch.Tensor], None]) -> None:
+    """Judge 6.3: the sum in place, in log2(n) rounds, two more off the powers of two; 2 S scratch.
+
+    On 1, 2, 4, 5, 6, 7 and 8 ranks.
+    """
+    swaps = """in round k every rank swaps its whole sum with the rank 2**k away, receives into a
+        buffer of its own, and adds. Off the powers of two some hand theirs over before"""
+    disguise = f"a ring or a tree in disguise, or two exchanges where one will do: {swaps}"
+    par, raises = "2 rounds on 4 ranks, 4 rounds on 6, 2 S of scratch", {"is none of": swaps}
+    with checking.exercise("6.3", recursive_doubling, par=par, raises=raises) as verdict:
+        cases = [Case(2, (64,)), Case(4, (64,)), Case(4, (64,), torch.int64), Case(4, (4 * BIG,))]
+        cases += [Case(8, (64,)), Case(7, (60,))]  # of 7, three hand theirs over
+        cases += [Case(n, shape) for n in (5, 6, 1) for shape in ((60,), (5, 12), ())]
+        reached = {}
+        for case, runs in _tried(recursive_doubling, cases, swaps, scratch=2):
+            n, rounds = case.world_size, count_rounds([run.report for run in runs])
+            fewest = math.floor(math.log2(n)) + (2 if n & (n - 1) else 0)
+            at_most(rounds, fewest, what=f"{case}: rounds", meaning=disguise)
+            reached[n] = rounds
+        verdict.reached = f"{reached[4]} rounds on 4 ranks, {reached[6]} on 6"
 
 
 FROM_SRC = "count ranks from src, modulo n, and leave out those that do not exist"

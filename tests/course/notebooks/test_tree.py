@@ -74,10 +74,10 @@ def test_a_cell_that_hides_its_picture_is_told(course):
 def test_a_check_that_judges_another_exercise_is_told(course):
     path = course / "solutions/01_solutions.ipynb"
     notebook = files.read(path)
-    notebook.cells[3].outputs[0].text = "exercise 1.1 passed: it is b\n"
+    notebook.cells[3].outputs[0].text = "✔ Exercise 1.1 passed: par is b.\n"
     files.write(notebook, path)
     assert list(tree.problems(course)) == []
-    notebook.cells[3].outputs[0].text = "exercise 3.2 passed: it is b\n"
+    notebook.cells[3].outputs[0].text = "✔ Exercise 3.2 passed: par is b.\n"
     files.write(notebook, path)
     assert "'ex-1-1-check' judges exercise 3.2: give its check 1.1" in next(tree.problems(course))
 

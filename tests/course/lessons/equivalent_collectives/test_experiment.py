@@ -14,7 +14,7 @@ from labkit.measure import records, wire
 from labkit.measure.records import Tier
 from labkit.show import plots
 from tests.course.lessons.cells import Cells
-from tests.course.lessons.equivalent_collectives.test_checks import crossing, ours
+from tests.course.lessons.equivalent_collectives.test_checks import crossing, folded, ring
 
 pytestmark = pytest.mark.slow
 
@@ -164,6 +164,6 @@ def test_the_tables_deeper_claims_hold():
 
 
 def test_the_race_says_between_which_sizes_they_cross(capsys):
-    table = checks.race(crossing, ours("6-1"), ours("6-3"))
+    table = checks.race(crossing, ring, folded)
     assert len(table.rows) == 7
     assert "predicted: the two cross at" in capsys.readouterr().out

@@ -6,6 +6,7 @@ difference between them is left, or goes. Both sides send every byte and pack ev
 
 from collections.abc import Iterable, Mapping, Sequence
 from statistics import median
+from typing import NamedTuple
 
 from course.lessons.coalesced_broadcast import experiment as problem
 from course.lessons.coalesced_broadcast import programs
@@ -15,15 +16,19 @@ from labkit.measure.records import Record
 
 MUCH, LITTLE = 0.6, 0.4
 """Shares of the difference: from here on it is most of it; up to here it is not."""
+SAME, HALF = 0.75, 0.5
+"""Those of E. Who blames no pages expects no change. Who does expects some rest: Linux clears the
+same bytes, however large the pages are."""
 ALIKE = 1.15  # times the fastest way: where no way takes longer, they do not differ
 LEAST = 0.1  # of the time of 'all in one': a smaller difference is none that could be explained
 
 
 def medians(*records: Record) -> list[tuple[float, ...]]:
-    """Return the records' medians of each round, three broadcasts that took turns; seconds."""
+    """Return the records' medians of each round of broadcasts that took turns; seconds."""
     seconds = list(zip(*(record.seconds for record in records), strict=True))
-    starts = range(0, len(seconds) - problem.IN_A_ROUND + 1, problem.IN_A_ROUND)
-    rounds = [seconds[start : start + problem.IN_A_ROUND] for start in starts]
+    size = problem.in_a_round(records[0].params.get("asks", ""))
+    starts = range(0, len(seconds) - size + 1, size)
+    rounds = [seconds[start : start + size] for start in starts]
     return [tuple(map(median, zip(*part, strict=True))) for part in rounds]
 
 
@@ -41,16 +46,30 @@ def fastest(curve: Sequence[Record], ways: Mapping[str, Mapping] = programs.CURV
     return letters
 
 
+class Prediction(NamedTuple):
+    """What an experiment shows of the difference, in words and as a share, if a suspect is guilty.
+
+    At `stands` and beyond, it came as predicted; at `fell` and beyond, it did not.
+    """
+
+    experiment: str
+    suspects: str
+    words: str
+    stands: float = MUCH
+    fell: float = LITTLE
+
+
 PREDICTIONS = [
-    ("A", "ad", "between kept buffers, one at a time, most of the difference is left", True),
-    ("A", "b", "where neither program overlaps anything, little of the difference is left", False),
-    ("A", "c", "where neither program needs new memory, little of the difference is left", False),
-    ("B", "b", "without its overlap, 25 MB loses most of the difference", True),
-    ("C", "c", "with its buffer kept, 'all in one' gains most of the difference", True),
-    ("D", "a", "where nothing is packed, little of the difference is left", False),
-    ("D", "d", "without any packing, most of the difference is left", True),
+    Prediction("A", "ad", "between kept buffers, one at a time, most of the difference is left"),
+    Prediction("A", "b", "where nothing overlaps, little of the difference is left", LITTLE, MUCH),
+    Prediction("A", "c", "where no memory is new, little of the difference is left", LITTLE, MUCH),
+    Prediction("B", "b", "without its overlap, 25 MB loses most of the difference"),
+    Prediction("C", "c", "with its buffer kept, 'all in one' gains most of the difference"),
+    Prediction("D", "a", "where nothing is packed, little of the difference is left", LITTLE, MUCH),
+    Prediction("D", "d", "without any packing, most of the difference is left"),
+    Prediction("E", "abd", "nothing but pages changed: most of the difference is left", SAME, HALF),
+    Prediction("E", "c", "with few page faults little of the difference is left", HALF, SAME),
 ]
-"""Of an experiment: what suspects predict, and whether that is a large share or a small one."""
 
 
 def hold(board: Board, records: Sequence[Record], pair: Iterable[str] = ()) -> None:
@@ -66,12 +85,16 @@ def hold(board: Board, records: Sequence[Record], pair: Iterable[str] = ()) -> N
         changes.append(first - second)
         shares.append(changes[-1] / gaps[-1] if gaps[-1] > LEAST * whole else None)
     found = f"{1e3 * median(changes):+.0f} ms of {1e3 * median(gaps):.0f} ms"
-    for experiment, suspects, predicts, large in PREDICTIONS:
-        most, least = (MUCH, LITTLE) if large else (LITTLE, MUCH)
-        told = f"{predicts}, {f'at least {MUCH:.0%}' if large else f'at most {LITTLE:.0%}'}"
-        came = [s if s is None else outcome(s, stands=most, fell=least) for s in shares]
-        for suspect in suspects if experiment == name else "":
-            board.test(suspect, name, told, came, found=found, records=records)
+    for prediction in PREDICTIONS:
+        if prediction.experiment != name:
+            continue
+        limits = {"stands": prediction.stands, "fell": prediction.fell}
+        side = "at least" if prediction.stands > prediction.fell else "at most"
+        limit = f"{side} {prediction.stands:.0%}"
+        came = [None if share is None else outcome(share, **limits) for share in shares]
+        for suspect in prediction.suspects:
+            predicts = f"{prediction.words}, {limit}"
+            board.test(suspect, name, predicts, came, found=found, records=records)
 
 
 def hold_all(board: Board, records: Sequence[Record], world: str) -> None:
@@ -90,6 +113,7 @@ INVESTIGATION = Investigation(
         "B": Experiment("two on their way, or one", asks="b"),
         "C": Experiment("new buffers, or kept", asks="c"),
         "D": Experiment("nothing to pack", asks="ad"),
+        "E": Experiment("huge pages", asks="abcd"),
     },
     tests=hold_all,
     own="c",

@@ -78,8 +78,9 @@ WORLDS = {
 def measure(letter: str) -> list[Record]:
     """Make all experiments in a world; return their records."""
     send, rate = WORLDS[letter]
-    iters, made = problem.IN_A_ROUND * problem.ROUNDS, []
+    measured = []
     for name, pair in programs.EXPERIMENTS.items():
         ways, params = programs.GAP | pair, {"asks": name, "world": letter}
-        made += problem.compare(send, ways, rate=rate, iters=iters, width=1.0, params=params)
-    return made
+        options = {"rate": rate, "iters": problem.in_a_round(name) * problem.ROUNDS, "width": 1.0}
+        measured += problem.compare(send, ways, params=params, **options)
+    return measured

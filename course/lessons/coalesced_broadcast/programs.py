@@ -1,5 +1,6 @@
 """Send ResNet50's state in different ways and time them in turn: the programs that ranks run."""
 
+import ctypes
 import resource
 import time
 from collections import deque
@@ -19,8 +20,8 @@ from labkit.measure.timing import time_calls
 from labkit.ranks.devices import device
 
 Ways = dict[str, dict[str, Any]]
-"""Ways by name: arguments of `broadcast`; ``flat`` and ``kept`` are explained at `time_ways`."""
-ALONE, KEPT, FLAT = {"in_flight": 1}, {"kept": True}, {"flat": True}
+"""Ways by name: arguments of `broadcast`; what else they may say is explained at `time_ways`."""
+ALONE, KEPT, FLAT, HUGE = {"in_flight": 1}, {"kept": True}, {"flat": True}, {"huge": True}
 WHOLE, PARTS = {"cap": None}, {"cap": 25 * MB}
 CURVE: Ways = {
     "one by one": {"cap": 0} | ALONE,
@@ -41,6 +42,10 @@ EXPERIMENTS: dict[str, Ways] = {
     "D": {
         "flat state, all in one": WHOLE | ALONE | FLAT,
         "flat state, 25 MB": PARTS | ALONE | FLAT,
+    },
+    "E": {
+        "all in one, huge pages": WHOLE | HUGE,
+        "25 MB, huge pages": PARTS | HUGE,
     },
 }
 """Pairs by the experiment's name; how much of the gap is left, or goes, is asked of each."""
@@ -82,62 +87,79 @@ def time_ways(send: Callable, ways: Ways, width: float, iters: int) -> list[dict
 
     Args:
         send: ``send(tensors, **arguments)``, such as `broadcast`.
-        ways: Arguments by name. Two are not passed on: ``flat`` moves the state into one buffer
-            beforehand, ``kept`` keeps buffers from one broadcast to the next (a number: so many).
+        ways: Arguments by name. Three are not passed on: ``flat`` moves the state into one buffer
+            beforehand, ``kept`` keeps buffers from one broadcast to the next (a number: so many),
+            ``huge`` gives it new memory in huge pages. Where one way has that, the others have
+            pages of 4 KiB, whatever Linux gives by itself.
         width: Of the network.
         iters: Broadcasts of each way, after a first one that is not counted. The values are looked
             at after the last.
 
     Returns:
-        For each way ``samples`` in seconds, ``faults`` and ``peak``: page faults of a broadcast,
-        and the most bytes of new tensors at a time.
+        For each way ``samples`` in seconds, and of a broadcast ``faults``, its page faults,
+        ``system``, its seconds of CPU time in Linux's kernel, and ``peak``, the most bytes of new
+        tensors at a time.
 
     Raises:
         AssertionError: Some values are not rank 0's afterwards.
     """
     flats = [bool(way.get("flat")) for way in ways.values()]
+    take_turns = any(way.get("huge") for way in ways.values())
+    if take_turns:
+        give_huge_pages(False)
     states = {flat: state(width, flat=flat) for flat in set(flats)}
     calls, results = [], []
     for flat, way in zip(flats, ways.values(), strict=True):
+        if take_turns:
+            give_huge_pages(bool(way.get("huge")))
         call = partial(send, states[flat], **_arguments(way))
         if way.get("kept"):
             call()  # makes the buffers: from then on they are not new
         with memory.Allocated() as usage:
             call()
         calls.append(call)
-        results.append({"samples": [], "faults": 0.0, "peak": usage.peak})
-    for left in reversed(range(iters)):
+        results.append({"samples": [], "faults": 0.0, "system": 0.0, "peak": usage.peak})
+    for number in range(iters):
+        is_last = number == iters - 1
         for name, flat, call, result in zip(ways, flats, calls, results, strict=True):
-            looked_at = [] if left else states[flat]
-            for tensor in looked_at:
-                tensor.fill_(dist.get_rank())
-            before = _faults()
+            if take_turns:
+                give_huge_pages(bool(ways[name].get("huge")))
+            if is_last:
+                for tensor in states[flat]:
+                    tensor.fill_(dist.get_rank())
+            before = resource.getrusage(resource.RUSAGE_SELF)
             result["samples"] += time_calls(call, warmup=0, iters=1)
-            result["faults"] += (_faults() - before) / iters
-            if any(bool(tensor.amax()) for tensor in looked_at):
+            after = resource.getrusage(resource.RUSAGE_SELF)
+            result["faults"] += (after.ru_minflt - before.ru_minflt) / iters
+            result["system"] += (after.ru_stime - before.ru_stime) / iters
+            if is_last and any(bool(tensor.amax()) for tensor in states[flat]):
                 raise AssertionError(f"{name}: WRONG VALUES on rank {dist.get_rank()}")
     return results
 
 
+def give_huge_pages(given: bool) -> None:
+    """Let Linux give this process huge pages from now on, or none (`man 2 prctl`)."""
+    set_thp_disable = 41  # PR_SET_THP_DISABLE, linux/prctl.h
+    if ctypes.CDLL(None, use_errno=True).prctl(set_thp_disable, int(not given), 0, 0, 0):
+        raise OSError(ctypes.get_errno(), "huge pages cannot be switched here")
+
+
 def _arguments(way: Mapping[str, Any]) -> dict[str, Any]:
     """Return what a way passes on, with new buffers where it keeps some."""
-    arguments = {name: value for name, value in way.items() if name not in ("flat", "kept")}
+    own = "flat", "kept", "huge"
+    arguments = {name: value for name, value in way.items() if name not in own}
     if kept := way.get("kept"):
         arguments["kept"] = buckets.Kept(None if kept is True else kept)
     return arguments
-
-
-def _faults() -> int:
-    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt
 
 
 def count_faults(send: Callable, way: Mapping[str, Any]) -> int:
     """Broadcast the state twice; return this rank's page faults in the second."""
     call = partial(send, state(1.0), **_arguments(way))
     call()
-    before = _faults()
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
     call()
-    return _faults() - before
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
 
 
 Spans = list[tuple[str, int, float, float]]

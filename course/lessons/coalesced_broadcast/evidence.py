@@ -46,6 +46,37 @@ def fastest(curve: Sequence[Record], ways: Mapping[str, Mapping] = programs.CURV
     return letters
 
 
+def by_cap(curve: Sequence[Record], ways: Mapping[str, Mapping]) -> dict[int | None, Record]:
+    """Return the records of buckets by the bytes that a bucket may have; a flat state has none."""
+    packed = [record for record in curve if not ways[record.case].get("flat")]
+    return {ways[record.case]["cap"]: record for record in packed}
+
+
+def dearer(first: Record, second: Record) -> str:
+    """Say by how many ms a way takes longer than another: the rounds' median, least and most."""
+    return _in_ms(_differences(first, second))
+
+
+def _differences(first: Record, second: Record) -> list[float]:
+    return sorted(1e3 * (a - b) for a, b in medians(first, second))
+
+
+def _in_ms(differences: Sequence[float]) -> str:
+    return f"{median(differences):.0f} ms ({differences[0]:.0f} to {differences[-1]:.0f})"
+
+
+def say_prices(many: Record, two: Record, kept: Record, new: Record, pages: float) -> None:
+    """Say what calls, packing and new memory cost, each alone.
+
+    The ways are: 320 calls and 2 from a flat state, 2 calls packed into kept and into new memory.
+    """
+    calls, memory = _differences(many, two), _differences(new, kept)
+    each_call, each_page = 1e3 * median(calls) / 318, 1e3 * median(memory) / pages
+    print(f"{many.tier}: 320 calls instead of 2: {_in_ms(calls)}, {each_call:.0f} µs for each more")
+    print(f"packing and unpacking into kept memory: {dearer(kept, two)}")
+    print(f"new memory instead of kept: {_in_ms(memory)}, {each_page:.1f} µs for each page")
+
+
 class Prediction(NamedTuple):
     """What an experiment shows of the difference, in words and as a share, if a suspect is guilty.
 

@@ -129,6 +129,13 @@ def in_a_round(name: str) -> int:
     return IN_A_ROUND_OF.get(name, IN_A_ROUND)
 
 
+def python_twice() -> tuple[float, float]:
+    """Return the seconds of two pieces of Python: by two threads of one rank, and by two ranks."""
+    by_threads = Place(1).launch(programs.add_up, 2)
+    by_ranks = Place(2).launch(programs.add_up, 1)
+    return by_threads[0], max(by_ranks)
+
+
 def run(*, quick: bool = False, progress: Say = quiet) -> list[Record]:
     """Time the curve, what calls cost and the board's experiments; then the curve between hosts."""
     local, send, iters = [], programs.broadcast, 3 if quick else 9

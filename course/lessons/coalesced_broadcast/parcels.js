@@ -52,7 +52,7 @@ export default define({
     {
       text: "The author of our next case saw one box 1.6 times as fast as one by one. Set the price of a trip so that it is so here.",
       met: (state) => [false, true].some((kept) => ratio(state, kept) > 1.6 && ratio(state, kept) < 1.66),
-      after: "With kept boxes it takes a price of 5, with new ones 9. The 1.6 alone does not say which.",
+      after: "With kept boxes it takes a price of 5, with new ones 9. The 1.6 alone does not say which. So: many boxes pay for trips; one large box leaves nothing to pack while it flies, and it may be dear to make.",
     },
   ],
   height: () => TOP + 3 * ROW + 274,

@@ -6,7 +6,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from course.comm.buckets import MB
-from course.lessons.coalesced_broadcast import experiment, programs
+from course.lessons.coalesced_broadcast import evidence, experiment, programs
 from course.published import load
 from labkit.measure.records import Provenance, Record, Tier
 from labkit.measure.tables import Table
@@ -29,6 +29,34 @@ def side_by_side(records: Sequence[Record], ax: Axes | None = None) -> Axes:
     """Draw the time of one broadcast of the state, each way."""
     title = f"One broadcast of {records[0].nbytes / MB:.0f} MB in 320 tensors"
     return plots.ladder(records, title=title, value_format="{:.0f}", ax=ax)
+
+
+def places_of_votes(
+    records: Sequence[Record], ways: Mapping[str, Mapping]
+) -> dict[str, tuple[float, float]]:
+    """Return where in `side_by_side` a vote on the fastest bucket points to, by its letter."""
+    cases, of_cap = [record.case for record in records], evidence.by_cap(records, ways)
+    voted = {"a": of_cap.get(0), "b": of_cap.get(10 * MB), "c": of_cap.get(None)}
+    return {
+        letter: (1e3 * record.summary.median, cases.index(record.case))
+        for letter, record in voted.items()
+        if record
+    }
+
+
+def accounts(records: Sequence[Record]) -> Table:
+    """Return time, page faults and CPU time in Linux, as `experiment.compare` counted them."""
+    rows = [
+        [
+            record.case,
+            f"{1e3 * record.summary.median:.0f}",
+            f"{record.values['faults']:,.0f}",
+            f"{1e3 * record.values['system']:.0f}",
+        ]
+        for record in records
+    ]
+    heads = ["way", "ms", "page faults of a rank", "a rank's CPU time in Linux, ms"]
+    return Table(heads, rows, title=f"{records[0].tier}: one broadcast, in pages of 4 KiB and 2 MB")
 
 
 def theirs_and_ours(records: Sequence[Record]) -> Figure:

@@ -5,6 +5,7 @@ import resource
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from types import SimpleNamespace
 from typing import Any
@@ -160,6 +161,22 @@ def count_faults(send: Callable, way: Mapping[str, Any]) -> int:
     before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
     call()
     return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
+
+
+def add_up(by_threads: int) -> float:
+    """Return the seconds in which so many threads of this rank have each run a piece of Python."""
+
+    def piece(_: int) -> int:
+        total = 0
+        for number in range(3_000_000):
+            total += number
+        return total
+
+    dist.barrier()
+    begin = time.perf_counter()
+    with ThreadPoolExecutor(by_threads) as pool:
+        list(pool.map(piece, range(by_threads)))
+    return time.perf_counter() - begin
 
 
 Spans = list[tuple[str, int, float, float]]

@@ -3,7 +3,8 @@
 from dataclasses import replace
 from types import SimpleNamespace
 
-from course.lessons.coalesced_broadcast import evidence, experiment, programs
+from course.comm.buckets import MB
+from course.lessons.coalesced_broadcast import evidence, experiment, pictures, programs
 from labkit.measure.records import load
 from tests.course.lessons.cells import Cells
 
@@ -76,19 +77,41 @@ def test_the_vote_on_the_curve_follows_each_round():
 
 def test_an_arm_may_be_added_and_renamed():
     """The vote and the bets go by what an arm does, not by its name."""
-    renamed = {"25 MB": "a quarter", "all in one": "everything"}
-    source = CELLS.sources["curve"]
-    for old, new in renamed.items():
-        source = source.replace(f'"{old}": {{', f'"{new}": {{')
-    source = source.replace('"1 MB": {"cap": MB}', '"50 MB": {"cap": 50 * MB}')
-    cases = ["one by one", "50 MB", "10 MB", "a quarter", "everything", "flat state"]
-    made = [replace(CURVE_RUN[0], case=case) for case in cases]
-    names = CELLS.imported | answering([lasting(r, 0.1) for r in made])
-    votes, marks = [], []
-    names["reconcile"] = lambda key, letter, **_: votes.append(letter)
-    names["mark"] = lambda ax, key, at: marks.append([place for _, place in at.values()])
-    exec(source, names)
-    assert (votes, marks) == (["d"], [[0, 2, 4]]) and None in names["ms"]
+    ways = {
+        "one by one": {"cap": 0, "in_flight": 1},
+        "50 MB": {"cap": 50 * MB},
+        "ten": {"cap": 10 * MB},
+        "everything": {"cap": None},
+        "flat state": {"cap": None, "in_flight": 1, "flat": True},
+    }
+    curve = [lasting(replace(CURVE_RUN[0], case=case), 0.1) for case in ways]
+    assert evidence.fastest(curve, ways) == ["d"] * 3
+    assert list(evidence.by_cap(curve, ways)) == [0, 50 * MB, 10 * MB, None]
+    places = pictures.places_of_votes(curve, ways)
+    assert {letter: row for letter, (_, row) in places.items()} == {"a": 0, "b": 2, "c": 3}
+
+
+def test_the_experiments_of_the_cell_are_those_that_we_recorded():
+    names = answering([]) | {"board": None}
+    names["problem"].ask = lambda *_, **__: []
+    names["evidence"] = SimpleNamespace(hold=lambda *_: None)
+    assert CELLS.run("ask", **names)["pairs"] == programs.EXPERIMENTS
+
+
+def test_of_a_kernel_that_gives_no_huge_pages_the_recorded_run_is_shown(
+    monkeypatch, tmp_path, capsys
+):
+    setting = tmp_path / "enabled"
+    monkeypatch.setattr(experiment, "SETTING", setting)
+    for text, given in (("[always] madvise never", "always"), ("always madvise [never]", "never")):
+        setting.write_text(text)
+        assert experiment.huge_pages() == given
+    shown = experiment.ask(programs.broadcast, "E")
+    assert {str(record.tier) for record in shown} == {"RECORDED"}
+    assert [record.case for record in shown] == [*programs.GAP, *programs.EXPERIMENTS["E"]]
+    assert "E cannot be made" in capsys.readouterr().out
+    setting.unlink()
+    assert experiment.huge_pages() == ""
 
 
 def of(name):

@@ -3,7 +3,8 @@
 // `course/lessons/*/NAME.js`; a toy says
 //   title    what it shows
 //   start    () => the state at the beginning
-//   goals    [{ text, met: (state) => boolean, after: what is said then }]
+//   goals    [{ text, met: (state) => boolean, after: what is said then }]; the last one's `after` is
+//            the rule that the toy teaches: it is said large, below all goals
 //   height   (state, width) => pixels
 //   draw     (state, pen, width): all that is to be seen, each part under a name of its own
 //   words    (state) => the same in words, with its figures
@@ -138,13 +139,16 @@ const define = (toy) => ({ render({ el }) {
   const tell = () => {
     const lines = toy.goals.slice(0, met + 1).map((goal, i) => {
       const sign = html("span", { className: "toy-sign" }, i < met ? "✔" : "▶");
-      const after = i < met && goal.after ? html("i", {}, ` ${goal.after}`) : "";
+      const after = i < met && i < toy.goals.length - 1 && goal.after ? html("i", {}, ` ${goal.after}`) : "";
       return html("li", { className: i < met ? "toy-met" : "" }, sign, html("span", {}, goal.text, after));
     });
     goals.replaceChildren(...lines);
     const more = toy.goals.length - met - 1;
     if (more > 0) goals.append(html("li", { className: "toy-later" }, html("span", { className: "toy-sign" }, "·"), `and ${more} more`));
-    if (more < 0) goals.append(html("li", { className: "toy-met" }, html("span", { className: "toy-sign" }, "☺"), "All goals met."));
+    if (more < 0) {
+      const rule = html("span", {}, "All goals met. ", html("b", {}, toy.goals.at(-1).after || ""));
+      goals.append(html("li", { className: "toy-met toy-rule" }, html("span", { className: "toy-sign" }, "☺"), rule));
+    }
   };
   const press = () => (toy.buttons ? toy.buttons(state) : []).forEach((button, i) => {
     const element = row.children[i] || row.appendChild(html("button", { type: "button" }));

@@ -141,6 +141,13 @@ def test_the_map_takes_the_models_times(page):
     page.get_by_text(f"The last byte arrives after {1e3 * seconds:.1f} ms.").first.wait_for()
 
 
+def test_any_relays_that_beat_the_direct_way_meet_the_maps_first_goal(page):
+    stills.shown(page, "04.map")
+    for relay in (1, 3):  # over 1 alone it is slower than directly
+        page.get_by_text(f"over {relay}").click()
+    page.locator("li.toy-met").wait_for(timeout=3000)
+
+
 def test_the_queues_take_the_simulators_times(page):
     stills.shown(page, "05.queues")
     plan = gpipe(stages=3, micro_batches=3)

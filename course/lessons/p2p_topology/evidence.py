@@ -9,11 +9,11 @@ import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import Any, NamedTuple
 
-from course.lessons.p2p_topology.topology import PUZZLE
+from course.lessons.p2p_topology.topology import PUZZLE, Topology
 from course.predictions.investigation import Board, Experiment, Investigation, outcome
 from course.published import load
-from course.runs import by_case
 from labkit.measure.records import Record
 
 PAIRS = list(itertools.permutations(range(PUZZLE.gpus), 2))
@@ -85,56 +85,87 @@ def published(alone: Sequence[Sequence[float]], milliseconds: Mapping[int, float
     return [Copies(alone, {dst: ms / 1e3 for dst, ms in milliseconds.items()}, 400e6)]
 
 
-TESTS: dict[str, tuple[str, Callable, Callable, str]] = {
-    "a": (
+class Prediction(NamedTuple):
+    """What a suspect predicts of a server, and how a round's copies are held to it."""
+
+    words: str
+    look: Callable[[Copies], Any]
+    judge: Callable[[Any], bool | None]
+    found: Callable[[Sequence], str]
+    """Says what was found in all rounds."""
+
+
+def _each(words: str) -> Callable[[Sequence[float]], str]:
+    """Return how shares are said, round by round: ``words`` has a {} for them."""
+    return lambda shares: words.format(" ".join(f"{share:.0%}" for share in shares))
+
+
+def _told_and_missed(rounds: Sequence[tuple[float, float]]) -> str:
+    """Say how many pairs the kinds of links tell, and how well durations, in the first round."""
+    told, missed = rounds[0]
+    return f"{told:.0%} of the pairs, durations within {missed:.1%}"
+
+
+PREDICTIONS = {
+    "a": Prediction(
         "alone, the slowest copy takes at most 85 % of its time beside the others",
         Copies.shrinks,
         partial(outcome, stands=0.85, fell=0.95),
-        "alone it takes {} of its time beside the others",
+        _each("alone it takes {} of its time beside the others"),
     ),
-    "b": (
+    "b": Prediction(
         "each kind of link has one rate: taken from half of the matrix, it tells 9 of 10 pairs of "
         "the other half within 5 %, and the three durations within 10 %; it falls at fewer than "
         "3 of 4 pairs, or where a duration is missed by more than 30 %",
         Copies.follow,
         _follows,
-        "{0[0]:.0%} of the pairs, durations within {0[1]:.1%}",
+        _told_and_missed,
     ),
-    "c": (
+    "c": Prediction(
         "over the same kind of link, copies into GPU 2 have at most half the rate of those into "
         "the other GPUs",
         Copies.received,
         partial(outcome, stands=0.5, fell=0.8),
-        "{} of the rate into the others",
+        _each("{} of the rate into the others"),
     ),
-    "d": (
+    "d": Prediction(
         "the best copy to another NUMA node has at most half the rate of copies within one",
         Copies.far,
         partial(outcome, stands=0.5, fell=0.8),
-        "the best far copy has {} of the rate of the near ones",
+        _each("the best far copy has {} of the rate of the near ones"),
     ),
 }
-"""By suspect: what it predicts, what a round's copies say to that, how it is judged, in words."""
+"""By suspect."""
 
 
 def hold(board: Board, rounds: Sequence[Copies], suspects: str = "abcd", **how: object) -> None:
     """Hold suspects to their experiments on one server: a to A, b to B, and so on."""
     for suspect in suspects:
-        predicts, look, judge, words = TESTS[suspect]
-        figures = [look(one) for one in rounds]
-        shares = figures[0] if suspect == "b" else " ".join(f"{figure:.0%}" for figure in figures)
-        outcomes = [judge(figure) for figure in figures]
-        found = words.format(shares)
-        board.test(suspect, suspect.upper(), predicts, outcomes, found=found, **how)
+        predicts = PREDICTIONS[suspect]
+        figures = [predicts.look(copies) for copies in rounds]
+        outcomes = [predicts.judge(figure) for figure in figures]
+        found = predicts.found(figures)
+        board.test(suspect, suspect.upper(), predicts.words, outcomes, found=found, **how)
+
+
+def say_beside(pairs: Iterable[tuple[int, int]], alone: Topology, both_ways: Topology) -> None:
+    """Print pairs' rates in the authors' two matrices: one way, and both ways at once."""
+    for pair in pairs:
+        one_way, sum_of_both = (m.bandwidth(*pair) / 1e9 for m in (alone, both_ways))
+        print(
+            f"{pair}: {one_way:.0f} GB/s; in the authors' second matrix, both ways at once,",
+            f"{sum_of_both:.0f} in all",
+        )
 
 
 def hold_all(board: Board, records: Sequence[Record], world: str) -> None:
     """Hold all suspects to what was recorded of a world; without one, to the authors' figures."""
     if world:
-        record, rounds = by_case(records)[f"world {world}"], []
-        for one in record.values["rounds"]:
-            together = {int(dst): seconds for dst, seconds in one["together"].items()}
-            rounds.append(Copies(one["alone"], together, record.nbytes))
+        [record] = (record for record in records if record.params.get("world") == world)
+        rounds = []
+        for measured in record.values["rounds"]:
+            together = {int(dst): seconds for dst, seconds in measured["together"].items()}
+            rounds.append(Copies(measured["alone"], together, record.nbytes))
         hold(board, rounds, records=[record])
         return
     figures = load("p2p_topology")

@@ -154,9 +154,10 @@ def as_posted(program: Callable, numel: int = 10**7, *, place: Place | None = No
     fields = {"experiment": NAME, "nbytes": 4 * numel, "params": {"part": "posted"}}
 
     def measure(here: Place) -> list[Record]:
-        copies = zip(DSTS, here.launch(program, numel)[0], strict=True)
-        seconds = {f"copy to GPU {gpu}": [ms / 1e3 for ms in copy] for gpu, copy in copies}
-        return [here.record(case, [samples], **fields) for case, samples in seconds.items()]
+        gpus = programs.receivers() if here.backend == "nccl" else DSTS
+        copies = zip(gpus, here.launch(program, numel)[0], strict=True)
+        seconds = [(f"0 -> {gpu}", [ms / 1e3 for ms in copy]) for gpu, copy in copies]
+        return [here.record(case, [samples], **fields) for case, samples in seconds]
 
     return (place or Place(hosts=1)).watched(measure)
 

@@ -37,12 +37,12 @@ export default define({
   title: "A server's eight GPUs: bring 400 MB from GPU 0 to GPU 2",
   start: fresh,
   goals: [
-    { text: "Directly it takes 53.3 ms. Choose a relay (below, or click a GPU) and beat that.",
-      met: ({ relays, ...state }) => relays.length === 1 && run({ relays, ...state }).total < DIRECT - 0.1, after: "Two fast hops beat a slow one." },
-    { text: "In less than 9 ms, still over one relay.",
-      met: (state) => state.relays.length === 1 && run(state).total < 9, after: "In chunks both hops work at once, and the slower one decides." },
-    { text: "Find the second relay: exactly two of them, in less than 5 ms.",
-      met: (state) => state.relays.length === 2 && run(state).total < 5, after: "The two ways share no link, so their rates add up." },
+    { text: "Directly it takes 53.3 ms. Choose a relay (below, or click a GPU), or several, and beat that. Press a button again to leave a relay out.",
+      met: (state) => state.relays.length > 0 && run(state).total < DIRECT - 0.1, after: "Two fast hops beat a slow one." },
+    { text: "Cut the bytes into chunks, and have the last one there in less than 9 ms.",
+      met: (state) => state.relays.length > 0 && state.chunks && run(state).total < 9, after: "In chunks both hops work at once, and the slower one decides." },
+    { text: "Now in less than 5 ms. Two relays are enough: which two?",
+      met: (state) => state.relays.length > 1 && run(state).total < 5, after: "These ways share no link, so their rates add up. And the rule: in one piece the times of the hops add up; in chunks a way is as fast as its slowest hop." },
   ],
   height: (state, width) => Math.min(width, 400) + 66 + BAR * run(state).hops.length,
 

@@ -68,7 +68,8 @@ def theirs_and_ours(milliseconds: dict[int, float], records: Sequence[Record]) -
     plots.stamp_published(theirs, published["durations"])
     words = ", ".join(f"0 -> {gpu} {ms} ms" for gpu, ms in milliseconds.items())
     plots.describe(theirs, f"The authors' copies: {words}.")
-    plots.ladder(records, title="The same program here", x="time", names=names, ax=ours)
+    here = [record.case for record in records]
+    plots.ladder(records, title="The same program here", x="time", names=here, ax=ours)
     return both
 
 

@@ -13,6 +13,7 @@ from course.comm.algorithms import Group
 from course.comm.collectives import event, take_turns
 from course.lessons.p2p_topology.topology import Ways
 from labkit import device
+from labkit.ranks.machine import gpu_count
 
 
 class Mark:
@@ -25,6 +26,14 @@ class Mark:
     def ms_until(self, later: "Mark") -> float:
         """Return the milliseconds from this mark to a later one, when both have been reached."""
         return self.event.elapsed_time(later.event)
+
+
+def receivers() -> tuple[int, int, int]:
+    """Return to which GPUs the three copies of GPU 0 go: the puzzle's, or those that are there."""
+    gpus = gpu_count()
+    if gpus == 3:
+        return 1, 2, 1
+    return (1, 2, 3) if gpus == 4 else (1, 2, 4)
 
 
 def three_copies(tensor: torch.Tensor, src: int, dsts: Sequence[int]) -> None:

@@ -69,5 +69,13 @@ def test_arms_are_added_and_renamed_as_one_likes(names, monkeypatch, capsys):
     arms["last"] = {"way": [0, 5, 2], "chunk": experiment.CHUNK, "slots": 2}
     relayed = experiment.compare(programs.pass_on, arms)
     assert list(relayed) == [*names, "last"]
-    given = {"arms": arms, "relayed": relayed, "direct": experiment.time_copies()[1], "ours": ""}
-    assert "times as fast over a relay" in CORE.run("best", **given)["ours"]
+    given = {"arms": arms, "relayed": relayed, "direct": experiment.time_copies()[1]}
+    assert "times as fast over a relay" in CORE.run("best", **given)["by_relay"]
+
+
+@pytest.mark.parametrize(
+    ("gpus", "to"), [(0, (1, 2, 4)), (3, (1, 2, 1)), (4, (1, 2, 3)), (8, (1, 2, 4))]
+)
+def test_the_three_copies_go_to_gpus_that_are_there(gpus, to, monkeypatch):
+    monkeypatch.setattr(programs, "gpu_count", lambda: gpus)
+    assert programs.receivers() == to

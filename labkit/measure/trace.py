@@ -10,7 +10,8 @@ different kernels estimate the offset from barriers: the moment at which the las
 between begin and end of the call on every rank.
 
 On a GPU Python only queues work. There a span's ends are CUDA events, which the GPU stamps when its
-stream gets to them; the stamps are put on the same clock when the trace is asked for.
+stream gets to them; the stamps are put on the same clock when the trace is asked for. A launched
+collective of tensors that lie on the CPU is none of the GPU's work, and is timed by the clock.
 """
 
 import functools
@@ -148,12 +149,13 @@ class Tracer:
 
     def __init__(self, clock: Clock, rank: int):
         self.clock, self.rank, self.step = clock, rank, 0
+        self._device = device() if dist.is_initialized() else torch.device("cpu")
         self._zero: tuple[torch.cuda.Event, float] | None = None
         """On a GPU: an event, and its time on the clock that all ranks share."""
-        if dist.is_initialized() and device().type == "cuda":
-            torch.cuda.synchronize()
-            self._zero = _mark(), clock.now()
-            torch.cuda.synchronize()
+        if self._device.type == "cuda":
+            torch.cuda.synchronize(self._device)
+            self._zero = _mark(self._device), clock.now()
+            torch.cuda.synchronize(self._device)
         self._buckets: list[torch.futures.Future[Any]] = []
         self._spans: list[tuple[Moment, Moment, dict[str, Any]]] = []
         """Begin, end and the other fields of each span."""
@@ -209,24 +211,37 @@ class Tracer:
         ends when the backend says that it is done, whether or not anybody waits for what is
         returned. `group` as for `collective`.
         """
-        number, begin = self._next_call(group), self._now()
+        number, begin = self._next_call(group), self._begin()
         work = start()
         fields = {"channel": NETWORK, "step": self.step, "nbytes": nbytes, **number}
         self._record_at_end(work.get_future(), name, Kind.COLLECTIVE, begin, **fields)
         return Launched(self, work, name, number)
 
+    def _begin(self) -> tuple[Moment, float]:
+        """Return the present moment of what lies on this rank's device, and by the clock."""
+        return self._now(), self.clock.now()
+
     def _record_at_end(
-        self, future: torch.futures.Future[Any], name: str, kind: Kind, begin: Moment, **fields: Any
+        self,
+        future: torch.futures.Future[Any],
+        name: str,
+        kind: Kind,
+        begin: tuple[Moment, float],
+        **fields: Any,
     ) -> None:
         with self._idle:
             self._running += 1
 
-        def done(_future: object) -> None:
-            # First of all, as what follows may wait for the interpreter's lock. On a GPU torch runs
-            # this at once, on a stream that waits for the work: an event there marks its end.
-            end = self._now()
+        def done(ended: torch.futures.Future[Any]) -> None:
+            # First of all, as what follows may wait for the interpreter's lock. Of NCCL's work torch
+            # runs this at once, on a stream that waits for it: an event there marks its end. Of
+            # gloo's, on a thread of gloo's, whose current GPU is not this rank's.
+            end = self.clock.now()
+            span: tuple[Moment, Moment] = (begin[1], end)
+            if self._zero and not _is_on_cpu(ended):
+                span = (begin[0], self._now())
             with self._idle:
-                self.record(name, kind, begin, end, **fields)
+                self.record(name, kind, *span, **fields)
                 self._running -= 1
                 self._idle.notify_all()
 
@@ -252,7 +267,8 @@ class Tracer:
         if bucket.is_last():
             everything, self._buckets = torch.futures.collect_all(self._buckets), []
             fields = {"step": self.step, **launched.number}
-            self._record_at_end(everything, "wait for buckets", Kind.WAIT, self._now(), **fields)
+            begin = self._begin()
+            self._record_at_end(everything, "wait for buckets", Kind.WAIT, begin, **fields)
         return future.then(lambda future: future.value()[0])
 
     def trace(self, *, timeout: float = 10.0) -> RankTrace:
@@ -277,7 +293,7 @@ class Tracer:
         return {"call": self._calls[ranks] - 1, "ranks": ranks}
 
     def _now(self) -> Moment:
-        return _mark() if self._zero else self.clock.now()
+        return _mark(self._device) if self._zero else self.clock.now()
 
     def _read(self, moment: Moment) -> float:
         """Return a moment in seconds on the common clock, once the GPU has come to it."""
@@ -289,11 +305,28 @@ class Tracer:
         return moment
 
 
-def _mark() -> torch.cuda.Event:
-    """Put an event into the GPU's current stream."""
+def _mark(gpu: torch.device) -> torch.cuda.Event:
+    """Put an event into that GPU's current stream, whichever GPU is this thread's current one.
+
+    Times of events of two GPUs cannot be compared, and a new thread's current GPU is the first one.
+    """
     event = torch.cuda.Event(enable_timing=True)
-    event.record()
+    event.record(torch.cuda.current_stream(gpu))
     return event
+
+
+def _is_on_cpu(ended: torch.futures.Future[Any]) -> bool:
+    """Say whether a collective that has ended, or all of several, had tensors on the CPU alone."""
+    try:
+        parts = ended.value()
+    except RuntimeError:  # it failed: who waits for it is told
+        return True
+    if not isinstance(parts, list) or not parts:
+        return False
+    return all(
+        part.device.type == "cpu" if isinstance(part, torch.Tensor) else _is_on_cpu(part)
+        for part in parts
+    )
 
 
 def _agree() -> Clock:

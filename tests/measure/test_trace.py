@@ -1,5 +1,7 @@
 import statistics
+import threading
 import time
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -132,30 +134,51 @@ def test_the_hook_shows_what_ddp_calls_and_averages_as_ddp_does():
     assert max(split.seconds(rank, Kind.COMPUTE) for rank in range(2)) < 0.05, "it waits inside"
 
 
-def test_on_a_gpu_a_span_lasts_from_event_to_event(monkeypatch):
-    """Without a GPU: a stream that is 2 s behind Python, so that events are stamped later."""
+class Event:
+    """On a stream that comes to be behind Python; CUDA compares no events of two devices."""
 
-    class Event:
-        def __init__(self, enable_timing):
-            assert enable_timing
+    behind = 0.0
 
-        def record(self):
-            self.stamp = time.perf_counter() + 2.0
+    def __init__(self, enable_timing):
+        assert enable_timing
 
-        def synchronize(self):
-            pass
+    def record(self, stream=None):
+        self.gpu, self.stamp = stream or a_threads_first_gpu(), time.perf_counter() + self.behind
 
-        def elapsed_time(self, other):
-            return 1e3 * (other.stamp - self.stamp)
+    def synchronize(self):
+        pass
 
+    def elapsed_time(self, other):
+        assert self.gpu == other.gpu, "invalid resource handle"
+        return 1e3 * (other.stamp - self.stamp)
+
+
+def a_threads_first_gpu():
+    is_rank = threading.current_thread() is threading.main_thread()
+    return torch.device("cuda", 1 if is_rank else 0)
+
+
+def test_on_a_gpu_a_span_lasts_from_event_to_event_on_whatever_thread(monkeypatch):
+    """A callback of gloo's comes on a thread of its own; CPU tensors are timed by the clock."""
     monkeypatch.setattr(torch.cuda, "Event", Event)
-    monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
-    monkeypatch.setattr(trace, "device", lambda: torch.device("cuda"))
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda _: None)
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda gpu=None: gpu or a_threads_first_gpu())
+    monkeypatch.setattr(trace, "device", lambda: torch.device("cuda", 1))
     monkeypatch.setattr(dist, "is_initialized", lambda: True)
-    tracer = Tracer(Clock(0.0, 0.0), 0)
+    tracer = Tracer(Clock(0.0, 0.0), 1)
+    monkeypatch.setattr(Event, "behind", 2.0)
     with tracer.span("step", Kind.COMPUTE):
         time.sleep(0.02)
     tracer.record("read from the clock", Kind.INPUT, 1.0, 3.0)
-    recorded, span = tracer.trace().spans
-    assert (recorded.begin, recorded.seconds) == (1.0, 2.0)
-    assert 0.02 <= span.seconds < 0.5
+    now = time.perf_counter()
+    for name, tensors in {"of the CPU": [torch.ones(1)], "of NCCL's": []}.items():
+        future = torch.futures.Future()
+        tracer.launch(name, lambda future=future: SimpleNamespace(get_future=lambda: future))
+        beside = threading.Thread(target=future.set_result, args=[tensors])
+        beside.start()
+        beside.join()
+    spans = {span.name: span for span in tracer.trace().spans}
+    assert (spans["read from the clock"].begin, spans["read from the clock"].seconds) == (1.0, 2.0)
+    assert 0.02 <= spans["step"].seconds < 0.5
+    assert max(spans[name].seconds for name in ("of the CPU", "of NCCL's")) < 0.5
+    assert now < spans["of the CPU"].begin < now + 1 < spans["of NCCL's"].begin

@@ -18,10 +18,13 @@ never a mixture. Under torchrun the ranks and the network are those that are the
 runs the same on this machine's GPUs, with NCCL.
 """
 
+import json
 import os
+import time
 from collections.abc import Callable, Container, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +34,7 @@ from labkit.fabric.fabric import Fabric
 from labkit.measure import records
 from labkit.measure.records import Provenance, Record, Tier
 from labkit.ranks import launcher, machine, torchrun
+from labkit.ranks.rank import entered_calls
 
 
 def launch(program: Callable[..., Any], /, *args: Any, **options: Any) -> list[Any]:
@@ -103,9 +107,15 @@ class Place:
 
         Its `labkit.device()` is the CPU, beside GPUs, too, but for `Place.gpus()`.
         """
+        options = {"world_size": self.world_size} | options
         if not torchrun.is_here():
-            options = {"fabric": self.fabric, "backend": self.backend} | options
-        return launch(program, *args, **{"world_size": self.world_size} | options)
+            return launch(
+                program, *args, **{"fabric": self.fabric, "backend": self.backend} | options
+            )
+        told = launch(partial(_with_carriers, program), *args, **options)
+        _carriers.clear()
+        _carriers.update(*(carriers for _, carriers in told))
+        return [result for result, _ in told]
 
     def record(
         self,
@@ -117,8 +127,8 @@ class Place:
         **fields: Any,
     ) -> Record:
         """Return a record of what was measured at this place; the fields are those of `Record`."""
-        backend = torchrun.default_backend() if torchrun.is_here() else self.backend
-        origin = self.tier, Provenance.here("nccl" if "nccl" in backend else "gloo")
+        carried_by = ", ".join(sorted(_carriers)) if torchrun.is_here() else self.backend
+        origin = self.tier, Provenance.here(carried_by or "gloo")
         hosts = len(torchrun.nodes()) if torchrun.is_here() else self.hosts
         settings = {"hosts": hosts, "rate": self.link} | (params or {})
         return Record(experiment, case, settings, samples, *origin, **fields)
@@ -152,6 +162,22 @@ class Place:
         if not kept:
             raise LookupError(f"no links can be made here, and {recording} has nothing of {self}.")
         return kept
+
+
+_carriers: set[str] = set()
+"""Under torchrun: what carried the bytes of the last launch, as its ranks tell."""
+
+
+def _with_carriers(program: Callable[..., Any], *args: Any, **kwargs: Any) -> tuple[Any, set[str]]:
+    """Run a program on a rank; return also who carried its bytes, by torch's flight recorder.
+
+    A job's group may have gloo for the CPU and NCCL for GPUs: where the tensors lay, decides.
+    """
+    begin = time.time_ns()
+    result = program(*args, **kwargs)
+    calls = json.loads(entered_calls())["entries"]
+    names = [call["profiling_name"] for call in calls if call["time_created_ns"] >= begin]
+    return result, {name.partition(":")[0] for name in names if not name.endswith("barrier")}
 
 
 def on_gpus(

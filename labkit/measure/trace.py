@@ -233,9 +233,9 @@ class Tracer:
             self._running += 1
 
         def done(ended: torch.futures.Future[Any]) -> None:
-            # First of all, as what follows may wait for the interpreter's lock. Of NCCL's work torch
-            # runs this at once, on a stream that waits for it: an event there marks its end. Of
-            # gloo's, on a thread of gloo's, whose current GPU is not this rank's.
+            # First of all, as what follows may wait for the interpreter's lock. For NCCL torch runs
+            # this at once, on a stream that waits for the work: an event there marks its end. For
+            # gloo it runs on a thread of gloo's, whose current GPU is not this rank's.
             end = self.clock.now()
             span: tuple[Moment, Moment] = (begin[1], end)
             if self._zero and not _is_on_cpu(ended):

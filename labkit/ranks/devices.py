@@ -12,6 +12,25 @@ if TYPE_CHECKING:
 
 BOTH = "cpu:gloo,cuda:nccl"
 """The backend where nobody asks for one and every rank can have a GPU."""
+_noted = False
+
+
+def usual(gpus: int, ranks: int) -> str:
+    """Return the backend of a host's ranks where nobody asks for one, once they see so many GPUs.
+
+    That GPUs stay unused is said once, by rank 0 or by who launches.
+    """
+    global _noted
+    if gpus >= ranks:
+        return BOTH
+    if gpus and not _noted and os.environ.get("RANK", "0") == "0":
+        _noted = True
+        print(
+            f"labkit: {ranks} ranks on one host, GPUs that a rank sees: {gpus}. NCCL takes one for "
+            'each, so it is gloo, on the CPU. backend="gloo" asks for that without this line.',
+            file=sys.stderr,
+        )
+    return "gloo"
 
 
 def device() -> torch.device:

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from labkit.ranks import errors, machine, server, torchrun
 from labkit.ranks import rank as words
-from labkit.ranks.devices import BOTH
+from labkit.ranks.devices import usual
 from labkit.ranks.options import Backend, Options, check_program, not_default
 from labkit.ranks.parcel import Parcel, pack
 from labkit.ranks.rank import END_OF_FAILED, Hosts, Job, Placement
@@ -573,7 +573,7 @@ def _choose_backend(backend: str | None, world_size: int, fabric: object) -> str
         return backend
     gpus = machine.gpu_count()
     if backend is None:
-        return BOTH if gpus >= world_size else "gloo"
+        return usual(gpus, world_size)
     may_share = gpus and os.environ.get("NCCL_MULTI_RANK_GPU_ENABLE") == "1"  # NCCL 2.30
     if gpus < world_size and not may_share:
         remedy = f"world_size={gpus}" if gpus else "a machine with GPUs"

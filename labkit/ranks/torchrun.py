@@ -5,6 +5,7 @@ A rank that fails raises its own exception. What ends the others is torchrun, as
 
 from __future__ import annotations
 
+import contextlib
 import faulthandler
 import itertools
 import os
@@ -14,13 +15,14 @@ import socket
 import sys
 import tempfile
 import threading
-from collections.abc import Callable
+import traceback
+from collections.abc import Callable, Iterator
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 import cloudpickle
 
-from labkit.ranks.devices import BOTH, claim
+from labkit.ranks.devices import claim, usual
 from labkit.ranks.errors import CaseFile, LaunchError, RankCase
 from labkit.ranks.rank import CALLS_KEPT, call, compare_calls, entered_calls
 
@@ -39,6 +41,8 @@ _numbers = itertools.count(1)
 _noted = False
 _store: Store | None = None
 _nodes: tuple[tuple[int, ...], ...] = ()
+_gpus_and_ranks = (0, 1)
+"""How many GPUs there are for how many ranks, on the node that has the fewest for its ranks."""
 
 
 def is_here() -> bool:
@@ -73,14 +77,6 @@ def note_what_is_ignored() -> None:
         )
 
 
-def default_backend() -> str:
-    """Return what carries tensors: gloo, and where all ranks have a GPU, NCCL beside it."""
-    import torch
-
-    ranks = int(os.environ.get("LOCAL_WORLD_SIZE") or os.environ["WORLD_SIZE"])
-    return BOTH if torch.cuda.device_count() >= ranks else "gloo"
-
-
 def run_on_ranks(program: Callable[[], Any], options: Options) -> list[Any]:
     """Run the program on the first ``world_size`` ranks; every rank gets all results.
 
@@ -111,47 +107,77 @@ def run_on_ranks(program: Callable[[], Any], options: Options) -> list[Any]:
     put: Any = store.set  # declared to take texts only; bytes are taken as well
     keys = [f"result-{other}" for other in range(world_size)]
     saved, limit = torch.get_num_threads(), min(options.timeout, _FOREVER)
-    late = threading.Timer(min(limit, threading.TIMEOUT_MAX), _end_late, [rank, world_size, limit])
-    late.daemon = True
     try:
         if rank < world_size:
             os.environ |= {"WORLD_SIZE": str(world_size), "LABKIT_RANK": str(rank)}
             torch.set_num_threads(options.threads)
             compare_calls(options.checks)
             os.environ.setdefault("TORCH_FR_BUFFER_SIZE", CALLS_KEPT)
-            late.start()
-            faulthandler.dump_traceback_later(limit + _PATIENCE, exit=True)  # nothing else can run
-            if options.init:
-                local_rank = int(os.environ.get("LOCAL_RANK", rank))
-                backend = claim(options.backend or default_backend(), local_rank)
-                group = dist.PrefixStore("group", store)
-                dist.init_process_group(backend, store=group, rank=rank, world_size=world_size)
-                _gather(group, rank, world_size)  # else one may destroy it while others still join
-            put(keys[rank], cloudpickle.dumps(("", call(program))))
-            late.cancel()
-            faulthandler.cancel_dump_traceback_later()
+            with _no_later_than(limit, rank, world_size):
+                if options.init:
+                    local_rank = int(os.environ.get("LOCAL_RANK", rank))
+                    backend = claim(options.backend or usual(*_gpus_and_ranks), local_rank)
+                    group = dist.PrefixStore("group", store)
+                    dist.init_process_group(backend, store=group, rank=rank, world_size=world_size)
+                    _gather(group, rank, world_size)  # or one destroys it while others still join
+                put(keys[rank], cloudpickle.dumps(("", call(program))))
         store.wait(keys, timedelta(seconds=limit + _GRACE))
     except BaseException as error:
         if rank < world_size:
             put(keys[rank], pickle.dumps((f"{type(error).__name__}: {error}", None)))
+        _leave(_GRACE, rank, world_size, error)
         raise
     finally:
-        late.cancel()
-        faulthandler.cancel_dump_traceback_later()
         os.environ["WORLD_SIZE"] = str(there)
         os.environ.pop("LABKIT_RANK", None)
         torch.set_num_threads(saved)
         dist.set_debug_level_from_env()
-        if dist.is_initialized():  # where this rank has failed, those that wait for it fail now
-            dist.destroy_process_group()
     results = [pickle.loads(store.get(key)) for key in keys]
-    for other, (failure, _) in enumerate(results):
-        if failure:
-            raise LaunchError(f"rank {other} of {world_size} raised {failure}")
+    told = [(other, text) for other, (text, _) in enumerate(results) if text]
+    failures = [LaunchError(f"rank {other} of {world_size} raised {text}") for other, text in told]
+    _leave(limit, rank, world_size, *failures[:1])
+    if failures:
+        raise failures[0]
     put(f"read-{rank}", b"")
     if rank == 0:  # the store may live in this process: outlast the others' reading
         store.wait([f"read-{other}" for other in range(there)])
     return [value for _, value in results]
+
+
+def _leave(seconds: float, rank: int, world_size: int, error: BaseException | None = None) -> None:
+    """Leave the default group, if there is one; after an error others may still wait in it.
+
+    Gloo closes its connections, and those that wait fail at once. NCCL waits for all to leave, and
+    what was raised might never be seen: so it is told first, and the group is aborted. The others
+    then wait until torchrun ends them, or until their own time is over.
+    """
+    import torch.distributed as dist
+
+    if not dist.is_initialized():
+        return
+    with _no_later_than(seconds, rank, world_size):
+        if error is None or "nccl" not in dist.get_backend_config():
+            dist.destroy_process_group()
+            return
+        print(f"labkit: on rank {rank} of {world_size}:", file=sys.stderr)
+        traceback.print_exception(error)
+        sys.stderr.flush()
+        dist.distributed_c10d._abort_process_group()
+
+
+@contextlib.contextmanager
+def _no_later_than(seconds: float, rank: int, world_size: int) -> Iterator[None]:
+    """End this process if the block has not ended by then."""
+    wait, given = min(seconds, threading.TIMEOUT_MAX), [rank, world_size, seconds]
+    late = threading.Timer(wait, _end_late, given)
+    late.daemon = True
+    late.start()
+    faulthandler.dump_traceback_later(seconds + _PATIENCE, exit=True)  # nothing else can run
+    try:
+        yield
+    finally:
+        late.cancel()
+        faulthandler.cancel_dump_traceback_later()
 
 
 def _end_late(rank: int, world_size: int, seconds: float) -> None:
@@ -176,9 +202,10 @@ def _gather(store: Store, rank: int, world_size: int, value: str = "") -> list[s
 
 def _shared_store(rank: int, world_size: int) -> Store:
     """Connect to the store of all ranks; the first time, wait for them and learn the nodes."""
-    global _store, _nodes
+    global _store, _nodes, _gpus_and_ranks
     if _store is not None:
         return _store
+    import torch
     import torch.distributed as dist
     from torch.distributed.rendezvous import rendezvous
 
@@ -189,7 +216,8 @@ def _shared_store(rank: int, world_size: int) -> Store:
     node = os.environ.get("GROUP_RANK") or os.environ.get("SLURM_NODEID") or socket.gethostname()
     try:
         store, *_ = next(rendezvous("env://", rank, world_size, timeout=timedelta(seconds=_START)))
-        names = _gather(dist.PrefixStore("labkit", store), rank, world_size, node)
+        common, mine = dist.PrefixStore("labkit", store), f"{torch.cuda.device_count()} {node}"
+        facts = [fact.split(" ", 1) for fact in _gather(common, rank, world_size, mine)]
     except RuntimeError as error:  # torch's DistStoreError and DistNetworkError
         raise LaunchError(
             f"{world_size} ranks were announced, but not all came in {_START:g} s "
@@ -198,8 +226,10 @@ def _shared_store(rank: int, world_size: int) -> Store:
         ) from None
     finally:
         note.cancel()
-    ranks = range(world_size)
+    ranks, names = range(world_size), [name for _, name in facts]
     _nodes = tuple(tuple(r for r in ranks if names[r] == name) for name in dict.fromkeys(names))
+    there = [(min(int(facts[r][0]) for r in node), len(node)) for node in _nodes]
+    _gpus_and_ranks = min(there, key=lambda node: node[0] - node[1])
     _store = store
     return store
 

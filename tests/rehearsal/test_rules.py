@@ -1,0 +1,130 @@
+"""The played box enforces the rules that bite where there are several GPUs, each by its number."""
+
+import pytest
+
+from tests.rehearsal import boxed
+
+pytestmark = pytest.mark.exhaustive  # what is played changes seldom
+
+ALONE = [
+    ("1: a mask hides GPUs, an invalid entry ends it", {"CUDA_VISIBLE_DEVICES": "2,0,9,1"}, """
+print(torch.cuda.device_count())
+""", "2"),
+    ("1: an empty mask hides all", {"CUDA_VISIBLE_DEVICES": ""}, """
+print(torch.cuda.is_available(), torch.cuda.device_count())
+""", "False 0"),
+    ("2: CUDA starts when somebody uses it", {}, """
+before = torch.cuda.is_initialized()
+torch.ones(1, device="cuda")
+print(before, torch.cuda.is_initialized())
+""", "False True"),
+    ("3: not in a process forked from one that has it", {}, """
+torch.ones(1, device="cuda")
+pid = os.fork()
+if pid == 0:
+    try:
+        torch.ones(1, device="cuda")
+    except RuntimeError as error:
+        print("forked" in str(error), flush=True)
+    os._exit(0)
+os.waitpid(pid, 0)
+""", "True"),
+    ("4: the current device is a thread's", {}, """
+torch.cuda.set_device(2)
+seen = []
+thread = threading.Thread(target=lambda: seen.append(torch.cuda.current_device()))
+thread.start(); thread.join()
+print(torch.cuda.current_device(), seen)
+""", "2 [0]"),
+    ("5: events of two devices cannot be compared", {}, """
+begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+begin.record()
+with torch.cuda.device(1):
+    end.record()
+try:
+    begin.elapsed_time(end)
+except RuntimeError as error:
+    print("invalid resource handle" in str(error))
+""", "True"),
+    ("6: memory ends", {"BOX_MEMORY": "1e6"}, """
+kept = torch.ones(200_000, device="cuda:1")
+try:
+    torch.ones(200_000, device="cuda:1")
+except torch.OutOfMemoryError as error:
+    print("out of memory" in str(error), torch.cuda.mem_get_info(1)[0])
+""", "True 200000"),
+    ("7: the first copy to a peer opens the way", {"BOX_PEER": "0.2"}, """
+a, b = torch.ones(4, device="cuda:0"), torch.ones(4, device="cuda:1")
+times = []
+for _ in range(2):
+    start = time.perf_counter(); b.copy_(a); times.append(time.perf_counter() - start)
+print(times[0] > 0.2 > times[1])
+""", "True"),
+    ("tensors of two devices do not add", {}, """
+try:
+    torch.ones(4, device="cuda:0") + torch.ones(4)
+except RuntimeError as error:
+    print("same device" in str(error))
+""", "True"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("more", "source", "says"), [row[1:] for row in ALONE], ids=[row[0] for row in ALONE]
+)
+def test_a_process_keeps_to_the_rule(more, source, says):
+    imports = "import os, threading, time, torch\n"
+    done = boxed.run(4, imports + source, more=more)
+    assert done.stdout.strip() == says, done.stderr
+
+
+def in_launch(source, *, gpus=2, **settings):
+    imports = "import os, time, warnings, torch, torch.distributed as dist\n"
+    imports += "from labkit import device, launch\n"
+    return boxed.run(gpus, imports + source, **settings)
+
+
+def test_9_what_is_asked_for_is_what_the_group_says_and_where_tensors_lie():
+    done = in_launch("""
+def program():
+    return dist.get_backend_config(), str(torch.ones(1, device=device()).device)
+print(launch(program, world_size=2), launch(program, world_size=2, backend="gloo"))
+""")
+    assert "('cpu:gloo,cuda:nccl', 'cuda:1')" in done.stdout, done.stderr
+    assert "('cpu:gloo,cuda:gloo', 'cpu')" in done.stdout
+
+
+def test_10_a_groups_first_call_makes_its_communicator():
+    done = in_launch(
+        """
+def program():
+    x, group, times = torch.ones(1, device=device()), dist.new_group([0, 1]), []
+    dist.all_reduce(x)
+    for _ in range(2):
+        start = time.perf_counter()
+        dist.all_reduce(x, group=group)
+        times.append(time.perf_counter() - start)
+    return times
+for first, second in launch(program, world_size=2):
+    print(first > 0.3 > second)
+""",
+        CONNECT=0.3,
+    )
+    assert done.stdout.split() == ["True", "True"], done.stderr
+
+
+def test_11_to_destroy_a_group_waits_for_its_peers_and_to_abort_it_does_not():
+    done = in_launch("""
+def program(way):
+    dist.all_reduce(torch.ones(1, device=device()))
+    time.sleep(1.0 if dist.get_rank() else 0)
+    start = time.perf_counter()
+    if way == "destroy":
+        dist.destroy_process_group()
+    else:
+        dist.distributed_c10d._abort_process_group()
+    return time.perf_counter() - start
+for way in ("destroy", "abort"):
+    print(launch(program, way, world_size=2, backend="nccl")[0] > 0.5)
+""")
+    assert done.stdout.split() == ["True", "False"], done.stderr

@@ -1,6 +1,8 @@
 """The clinic's judgements: does a diagnosis name rank, call and cause, and does a cure cure?"""
 
+import contextlib
 import inspect
+import io
 import json
 import os
 import re
@@ -131,14 +133,16 @@ PAR = "right values in every world, and no call that is not needed"
 
 def treat(number: int, program: Callable[[], list[float]]) -> None:
     """Try a cure in the lesson: print what `check_cure` says, and go on."""
+    heard = io.StringIO()  # it would speak of an exercise
     try:
-        _judge_cure(number, program)
+        with contextlib.redirect_stdout(heard):
+            check_cure(number, program)
     except CheckFailed as failure:
+        failure.number = ""
         print(f"Patient {number}: the cure is {failure}")
     except NotImplementedError:
         print(f"Patient {number} is not treated yet.")
     else:
-        ledger.passed(f"5b.{number}")
         print(f"✔ Patient {number} is cured: {PAR}.")
 
 
@@ -148,7 +152,9 @@ def check_cure(number: int, program: Callable[[], list[float]]) -> None:
     It ends; every call is waited for, and no buffer is used before that; the values are right, and
     came by calls; and no rank makes more calls, other ones or more barriers than the job needs.
     """
-    with checking.exercise(f"5b.{number}", program, par=PAR):
+    beyond = "a neighbour's number is fixed: how many ranks are there in this world?"
+    raises = {"is none of the": beyond}
+    with checking.exercise(f"5b.{number}", program, par=PAR, raises=raises):
         _judge_cure(number, program)
 
 
@@ -173,7 +179,8 @@ def _judge_cure(number: int, program: Callable[[], list[float]]) -> None:
     for world in (World(patient(number).world_size), *cure.worlds):
         n = world.world_size
         timeout = checking.patience(4.0 if number == 5 else 1.5)  # patient 5 trains for one to two
-        report = run_case(number, program, world=world, timeout=timeout)
+        with checking.named(f"{world}"):
+            report = run_case(number, program, world=world, timeout=timeout)
         end = "it never ends" if report.kind == "hang" else "an error"
         hold(report.returned, f"{world}: it ends", f"{end}\n{report.report}", rule)
         for rank, (calls, values) in enumerate(zip(report.calls, report.returned, strict=True)):

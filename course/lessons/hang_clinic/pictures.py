@@ -1,6 +1,7 @@
 """The picture of lesson 05b: who waits for whom."""
 
 import math
+from typing import Any
 
 from matplotlib.axes import Axes
 
@@ -13,7 +14,8 @@ WAITS, ENDED, CIRCLE = "#2b6cb0", "#9a9a9a", "#d62728"
 def who_waits(report: CaseReport) -> Axes:
     """Draw the ranks of a hang, and an arrow from each that waits to each that it waits for.
 
-    Ranks that have finished are grey squares; arrows of a circle are red and thick.
+    Ranks that have finished are grey squares; arrows of a circle are red and thick. Where nobody
+    waits, what each rank returned stands beside it, and a rank with wrong values is red.
     """
     _, (ax,) = new_figure(size=(6.4, 4.4))
     waits, ranks = report.waits, len(report.calls)
@@ -32,25 +34,45 @@ def who_waits(report: CaseReport) -> Axes:
         shape, edge, said = "square", ENDED, "has finished"
         if rank in report.running:
             shape, edge, said = "circle", WAITS, calls.get(rank, "still computes")
+        if report.returned:
+            said = f"returned {in_short(report.returned[rank])}"
+            if report.returned[rank] != report.healthy[rank]:
+                edge, said = CIRCLE, f"{said}\nright: {in_short(report.healthy[rank])}"
         box = {"boxstyle": shape, "facecolor": "white", "edgecolor": edge, "linewidth": 2}
         ax.text(x, y, f"{rank}", ha="center", va="center", fontsize=14, bbox=box, zorder=3)
         side, away = ("bottom", 0.24) if y > 0 else ("top", -0.24)
         ax.text(x, y + away, said, ha="center", va=side, fontsize=10)
     ax.set(xlim=(-1.75, 1.75), ylim=(-1.55, 1.6))
     ax.set_axis_off()
-    ax.set_title(f"{report.name}: who waits for whom", loc="left", fontweight="bold")
+    ax.set_title(_title(report), loc="left", fontweight="bold")
     describe(ax, in_words(report))
     return stamp(ax, "MEASURED")
 
 
+def _title(report: CaseReport) -> str:
+    asks = "who returned what" if report.returned else "who waits for whom"
+    return f"{report.name}: {asks}"
+
+
+def in_short(values: Any) -> str:
+    """Write what a rank returned, whole numbers without their dots: `[12, 21]`."""
+    if not isinstance(values, list):
+        return repr(values)
+    return f"[{', '.join(f'{value:g}' for value in values)}]" if values else "nothing"
+
+
 def in_words(report: CaseReport) -> str:
     """Say in sentences what the picture shows."""
-    parts = [f"{report.name}: who waits for whom."]
+    parts = [f"{_title(report)}."]
+    for rank, values in enumerate(report.returned):
+        right = report.healthy[rank]
+        wrong = "" if values == right else f", right is {in_short(right)}"
+        parts.append(f"Rank {rank} returned {in_short(values)}{wrong}.")
     for wait in report.waits:
         whom = " and ".join(f"rank {rank}" for rank in wait.for_ranks)
         parts.append(f"Rank {wait.rank} waits in {wait.call} for {whom}.")
     ended = [rank for rank in range(len(report.calls)) if rank not in report.running]
-    if ended:
+    if ended and not report.returned:
         parts.append(f"Finished: {', '.join(f'rank {rank}' for rank in ended)}.")
     if loop := circle(report.waits):
         parts.append("A circle: " + " → ".join(map(str, [*loop, loop[0]])) + ".")

@@ -74,6 +74,7 @@ class CaseReport:
     """Of each rank, in the order in which it made them."""
     running: tuple[int, ...] = ()  # the ranks that had not finished
     returned: tuple[Any, ...] = ()  # what each rank returned; empty if any did not
+    healthy: tuple[Any, ...] = ()  # what each rank of a healthy program returns; empty likewise
 
     def __str__(self) -> str:
         return f"{self.name}\nOutcome: {self.kind}: {OUTCOMES[self.kind]}\n\n{self.report}"
@@ -146,7 +147,8 @@ def _run(
     for rank, (got, right) in enumerate(zip(results, expected, strict=True)):
         rows.append(f"rank {rank}: returned {got}" + ("" if got == right else f", not {right}"))
         rows += _told(calls[rank])
-    return CaseReport(name, kind, "\n".join(rows), calls, returned=tuple(results))
+    values = {"returned": tuple(results), "healthy": tuple(expected)}
+    return CaseReport(name, kind, "\n".join(rows), calls, **values)
 
 
 # On the ranks

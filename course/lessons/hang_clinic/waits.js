@@ -54,7 +54,7 @@ export default define({
       met: (state) => { const { stuck, gone, circle } = after(state); return stuck && gone.length > 0 && gone.length < 3 && !circle.length; },
       after: "No arrow leaves that rank. It left out the call in which the others wait." },
     { text: "Let two ranks wait for each other, in two calls that do not match.",
-      met: (state) => after(state).circle.length === 2, after: "They call, but not the same thing at the same time." },
+      met: (state) => after(state).circle.length === 2, after: "They call, but not the same thing at the same time. Follow the arrows: where nobody can move, they run in a ring, between two ranks, or to a rank that is gone." },
   ],
   height: () => MAP + 3 * ROW + 14,
 

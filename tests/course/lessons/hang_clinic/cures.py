@@ -54,6 +54,15 @@ def sent_without_a_handle():
     return [theirs.item()]
 
 
+def passed_on_among_three():
+    rank = dist.get_rank()
+    mine, theirs = torch.tensor([float(rank)]), torch.zeros(1)
+    sending = dist.isend(mine, (rank + 1) % 3)
+    dist.recv(theirs, (rank - 1) % 3)
+    sending.wait()
+    return [theirs.item()]
+
+
 # Patient 3
 
 

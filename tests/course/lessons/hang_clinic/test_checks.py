@@ -118,6 +118,20 @@ def open_cure():
 
 
 @pytest.mark.slow
+def test_the_lesson_says_in_six_lines_what_a_cure_raised_and_in_which_world(capsys):
+    treat(2, cures.passed_on_among_three)
+    text = capsys.readouterr().out
+    assert text.startswith("Patient 2: the cure is not right yet") and text.count("\n") < 10
+    for part in (
+        "in passed_on_among_three",
+        "rank 2 is none of the 2",
+        "2 ranks",
+        "how many ranks",
+    ):
+        assert part in text, text
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "cure, words",
     [

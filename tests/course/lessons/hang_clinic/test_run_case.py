@@ -70,6 +70,12 @@ def test_a_program_that_is_only_slow_does_not_hang():
     assert run_case(1, slow, timeout=0.6).kind == "right"
 
 
+def test_where_nobody_waits_the_picture_tells_who_returned_what():
+    sums = run_case(1, timeout=20.0)
+    words = alt_text.text_of(pictures.who_waits(sums))
+    assert "Rank 1 returned [21, 12], right is [3, 30]." in words and "Finished" not in words
+
+
 def test_the_picture_tells_who_has_finished():
     case = CaseReport("Patient 9", "hang", "", calls=((), ()), running=(0,))
     assert "Finished: rank 1." in pictures.in_words(case)

@@ -1,45 +1,57 @@
-"""The field guide's checkup finds the late rank of a DDP job, alone and under torchrun."""
+"""The checkup names the row of jobs whose cause is known, alone and under torchrun."""
 
+import re
 import runpy
 import sys
 
+import pytest
 import torch
-from pytest import approx, mark
+from pytest import mark
 
 from labkit import launch
+from labkit.ranks.errors import RankError
+from tests.planted_jobs import JOBS, hosts_of
 from tests.ranks.nodes import ROOT, python
-
-pytestmark = mark.slow
 
 SCRIPT = "examples/checkup.py"
 TORCHRUN = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node=4"]
+BY_DAY = ("straggler", "forty tiny buckets, 2 ranks", "one huge bucket", "nothing wrong")
+NIGHTLY = [name for name in JOBS if name not in BY_DAY]
+
+pytestmark = mark.slow
 
 
-def names_the_late_rank(shown, world_size):
-    _, names, _, *lines = shown[shown.index("ms per step") :].splitlines()
-    names = [name.strip() for name in names.split("  ") if name.strip()]
-    rows = [dict(zip(names, map(float, x.split()), strict=False)) for x in lines[:world_size]]
-    assert max(rows, key=lambda row: row["delayed all by"])["rank"] == 1
-    assert min(rows, key=lambda row: row["wait ms"])["rank"] == 1, "the smallest timer is the late"
-    assert all(row["exposed ms"] > 0 for row in rows)
-
-
-def holds(shown):
-    """Tell the bytes of the steps, and who is late."""
-    assert "no span covers" not in shown and "one small call" in shown
-    names_the_late_rank(shown, 4)
-    if sys.platform == "linux":
-        sent = map(float, shown.splitlines()[-1].partition("by rank:")[2].split())
-        nbytes = 4 * 20 * (224 * 224 + 224)
-        assert [*sent] == approx([1.5 * nbytes / 1e6] * 4, rel=0.02), "a ring sends 1.5 S"
+@pytest.fixture(autouse=True)
+def examples(monkeypatch):
+    """As where the file lies beside one's script."""
+    monkeypatch.syspath_prepend(str(ROOT / "examples"))
 
 
 @mark.timed
-def test_it_counts_its_bytes_and_names_the_late_rank(capsys, monkeypatch, tmp_path):
+@mark.parametrize("cause", [*BY_DAY, *(pytest.param(x, marks=mark.exhaustive) for x in NIGHTLY)])
+def test_the_tree_ends_at_the_row_of_the_planted_cause(cause):
+    row, program, ranks = JOBS[cause]
+    with hosts_of(cause) as fabric:
+        shown = launch(program, world_size=ranks, fabric=fabric)[0]
+    told = shown[shown.index("ROW ") :].removeprefix("ROW ")
+    assert told.startswith(row), shown
+
+
+def names_rank_1_and_its_input(shown):
+    assert "ROW 2: rank 1 is late" in shown and "through its input" in shown, shown
+    assert "no span covers" not in shown and "gloo on the CPU" in shown
+    if sys.platform == "linux":
+        sent = re.search(r"MB sent a step, by rank: (.*)", shown)[1].split()
+        nbytes = 4 * 20 * (224 * 224 + 224)
+        assert [*map(float, sent)] == pytest.approx([1.5 * nbytes / 1e6] * 4, rel=0.02)
+
+
+@mark.timed
+def test_the_stand_in_has_a_slow_input_on_rank_1(capsys, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "argv", [SCRIPT])
     runpy.run_path(str(ROOT / SCRIPT), run_name="__main__")
-    holds(capsys.readouterr().out)
+    names_rank_1_and_its_input(capsys.readouterr().out)
 
 
 @mark.timed
@@ -47,19 +59,29 @@ def test_it_counts_its_bytes_and_names_the_late_rank(capsys, monkeypatch, tmp_pa
 def test_it_does_so_under_torchrun(tmp_path):
     done = python(*TORCHRUN, str(ROOT / SCRIPT), cwd=tmp_path)
     assert done.returncode == 0, done.stderr
-    holds(done.stdout)
+    names_rank_1_and_its_input(done.stdout)
 
 
-def test_it_warns_of_calls_that_no_span_covers(capsys, monkeypatch, tmp_path):
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.syspath_prepend(str(ROOT))
-    checkup = runpy.run_path(str(ROOT / SCRIPT))
-    examine = checkup["examine"]
+def train(batches, leave_at=None, model=None):
+    from checkup import examine
 
-    def unseen(tracer):
-        layers = [torch.nn.Linear(224, 224) for _ in range(2)]
-        return torch.nn.parallel.DistributedDataParallel(torch.nn.Sequential(*layers))
+    shown = []
+    for step, _ in enumerate(examine(batches, model, show=shown.append)):
+        torch.distributed.all_reduce(torch.ones(1000))
+        if step == leave_at:
+            break
+    return "\n".join(shown)
 
-    examine.__globals__["prepare"] = unseen
-    checkup["show"](launch(examine, world_size=2))
-    assert "rank 1: no span covers 0.40 MB of calls" in capsys.readouterr().out
+
+def test_calls_that_no_span_covers_are_told():
+    shown = launch(train, [1, 2, 3], world_size=2)[0]
+    assert "rank 1: no span covers" in shown and "ROW" in shown
+
+
+def test_what_cannot_be_examined_is_said_in_a_line(capfd):
+    with pytest.raises(RankError, match="one rank, which waits for nobody"):
+        launch(train, [1], world_size=1)
+    with pytest.raises(RankError, match="the loader gave nothing more"):
+        launch(train, [], world_size=2)
+    assert launch(train, [1, 2], 4, world_size=2) == ["", ""]
+    assert "left its loop in step 5 of 16: nothing is shown" in capfd.readouterr().err

@@ -3,7 +3,7 @@
 import itertools
 import math
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -43,13 +43,15 @@ LISTS: dict[str, Callable[[int], list[torch.Tensor]]] = {
     "mixed tensors": _mixed,
     "small after large": _full((15,), (18,), (3,), (24,), (4,)),
     "a source of zeros": lambda rank: [torch.full((n,), float(rank)) for n in (4, 12, 5)],
-    "no tensors": _full(),
     "six buckets": _full(*[(2000,)] * 12),
     "five buckets": _full(*[(2000,)] * 10),
     "one bucket": _full((2000,)),
     "odd shapes": _full((4000,), (3999,), (40, 50), (7, 11), (60, 30), (30, 60), (20, 20), (1,)),
+    "no tensors": _full(),
 }
-"""What is broadcast: the name of a list -> its tensors on a rank; the source is number 0."""
+"""What is broadcast: the name of a list -> its tensors on a rank; the source is number 0. That of
+no tensors is played last, in launches of its own: what stops at it hides no other fault."""
+SMALL, LARGE, EMPTY = [*LISTS][:4], [*LISTS][4:8], "no tensors"
 CAPS = (0, 96, 120, 1_000_000)  # bytes, of exercise 3.1; 96 and 120 are reached exactly
 CAP = 16_000  # bytes, of exercise 3.3; two tensors of 2,000 floats
 PLACES = """the pieces of the buffer are not where the tensors expect them, or passed through
@@ -64,6 +66,8 @@ CLOSED = """only buckets are sent, one open for each dtype: consecutive tensors,
 what does not fit closes its bucket for good; what is open when the loop is over is sent, too"""
 ORDERS = """ranks make different calls: the buckets may depend on shapes, dtypes and cap, never on
 values or on the rank"""
+SUMS = """a sum in which the other ranks hold zeros gives rank src's values, but every rank
+then sends and adds, and not every type can be added: give, with broadcast"""
 IN_TURN = """with a wait after each start, or for whole pairs, the race is gone, and overlap with
 it: wait for a broadcast only when its buffer is needed again"""
 
@@ -77,10 +81,12 @@ def check_coalesce(coalesce: Callable[[list[torch.Tensor], int, int], None]) -> 
     with checking.exercise("3.1", coalesce, par="the broadcasts of the plan, and no other call"):
         cases = [
             Case(n, make=partial(_given, name=name, cap=cap, src=src))
+            for names in (SMALL, [EMPTY])
             for n, src in ((2, 0), (3, 2))
-            for name, cap in itertools.product([*LISTS][:5], CAPS)
+            for name, cap in itertools.product(names, CAPS)
         ]
-        _hold_broadcasts(coalesce, cases, PLACES)
+        for _ in _played(coalesce, cases, PLACES):
+            pass
 
 
 def check_repaired(broadcast: Callable[[list[torch.Tensor], int], None]) -> None:
@@ -91,17 +97,17 @@ def check_repaired(broadcast: Callable[[list[torch.Tensor], int], None]) -> None
     with checking.exercise("3.3", broadcast, par="rank 0's values, and no more than two buffers"):
         cases = [
             Case(n, make=partial(_given, name=name, cap=CAP), late=0.1)
-            for n, names in ((2, [*LISTS][4:]), (3, ["six buckets", "five buckets"]))
+            for n, names in ((2, LARGE), (3, LARGE[:2]), (2, [EMPTY]))
             for name in names
         ]
-        for what, ran in _hold_broadcasts(broadcast, cases, ANOTHER):
+        for what, ran in _played(broadcast, cases, ANOTHER):
             pairs = [*itertools.pairwise(ran.calls)]  # all are waited for
             both = sum(after.at < before.waited for before, after in pairs)
-            asked = f"{what}: each bucket goes out while the one before is on its way"
-            hold(both == len(pairs), asked, f"{both} of {len(pairs)} did", IN_TURN)
-            told = f"{what}: buffers, made in all"
+            together = f"{what}: each bucket goes out while the one before is on its way"
+            hold(both == len(pairs), together, f"{both} of {len(pairs)} did", IN_TURN)
+            new = f"{what}: buffers, made in all"
             enough = "two buffers, kept and used in turn, are enough: later buckets need no new one"
-            checking.at_most(ran.made / CAP, 2.5, what=told, unit="buckets", meaning=enough)
+            checking.at_most(ran.made / CAP, 2.5, what=new, unit="buckets", meaning=enough)
 
 
 def _given(case: Case, rank: int, *, name: str, cap: int, src: int | None = None) -> tuple:
@@ -109,39 +115,63 @@ def _given(case: Case, rank: int, *, name: str, cap: int, src: int | None = None
     return (tensors, cap) if src is None else (tensors, cap, src)
 
 
-def _hold_broadcasts(way: Callable, cases: Sequence[Case], meaning: str) -> list[tuple[str, Ran]]:
-    """Hold what both exercises ask of every rank; return what each did, with the case in words."""
-    played = []
+def _played(way: Callable, cases: Sequence[Case], meaning: str) -> Iterator[tuple[str, Ran]]:
+    """Hold what both exercises ask of every rank; yield what each did, with the case in words.
+
+    `meaning` says what wrong values usually mean.
+    """
     for case, ranks in trials(way, cases, checks=False, hang=ORDERS):
         name, cap, src = (case.make.keywords.get(key, 0) for key in ("name", "cap", "src"))
         wanted, *_ = case.make(case, src)
-        usual = {
-            "the cap is in bytes, not in elements": plan(wanted, cap=4 * cap),
-            "a bucket may be exactly full": plan(wanted, cap=cap - 1),
-            "each tensor has a call to itself: put in as many as fit": wanted,
-        }
         for rank, ran in enumerate(ranks):
             what = f"{name}, cap={cap}, src={src}, {case}, rank {rank}"
-            early = sum(call.waited is None or call.touched is not None for call in ran.calls)
-            asked = f"{what}: each broadcast is waited for before its buffer is used"
-            hold(not early, asked, f"{early} of {len(ran.calls)} are not", FLYING)
-            roots = {call.peer for call in ran.calls if call.kind == "broadcast"}
-            asked = f"{what}: broadcasts from rank {src} only"
-            hold(roots <= {src}, asked, f"from ranks {sorted(roots)}", "src says who gives")
             own, *_ = case.make(case, rank)
-            for place, (tensor, right) in enumerate(zip(ran.given[0], wanted, strict=True)):
-                told = f"{what}, tensor {place} of shape {tuple(right.shape)}"
-                known = {OWN: own[place]}
-                checking.same_values(tensor, right, what=told, meaning=meaning, mistakes=known)
-            views = "others may hold views of a tensor: copy_ into it, do not replace its data"
-            hold(ran.stays, f"{what}: the tensors stay where they are", "one has moved", views)
-            calls = ((call.kind, call.peer, str(call.dtype), call.nbytes) for call in ran.calls)
-            made, exact = Counter(calls), _calls(plan(wanted, cap=cap), src)
-            known = [text for text, buckets in usual.items() if made == _calls(buckets, src)]
-            asked = f"{what}: calls of kind, source, dtype, bytes: {dict(exact)}"
-            hold(made == exact, asked, dict(made), [*known, CLOSED][0])
-            played.append((what, ran))
-    return played
+            _hold_waits(what, ran)
+            _hold_source(what, ran, src)
+            _hold_values(what, ran, wanted, own, meaning)
+            _hold_in_place(what, ran)
+            _hold_calls(what, ran, wanted, cap, src)
+            yield what, ran
+
+
+def _hold_waits(what: str, ran: Ran) -> None:
+    early = sum(call.waited is None or call.touched is not None for call in ran.calls)
+    every = f"{what}: each broadcast is waited for before its buffer is used"
+    hold(not early, every, f"{early} of {len(ran.calls)} are not", FLYING)
+
+
+def _hold_source(what: str, ran: Ran, src: int) -> None:
+    others = sorted({call.kind for call in ran.calls} - {"broadcast"})
+    usual = SUMS if "all_reduce" in others else CLOSED
+    hold(not others, f"{what}: broadcasts, and no other call", others, usual)
+    roots = {call.peer for call in ran.calls}
+    from_src = f"{what}: broadcasts from rank {src} only"
+    hold(roots <= {src}, from_src, f"from ranks {sorted(roots)}", "src says who gives")
+
+
+def _hold_values(what: str, ran: Ran, wanted: list, own: list, meaning: str) -> None:
+    tensors = zip(ran.given[0], wanted, own, strict=True)
+    for place, (tensor, right, before) in enumerate(tensors):
+        which = f"{what}, tensor {place} of shape {tuple(right.shape)}"
+        checking.same_values(tensor, right, what=which, meaning=meaning, mistakes={OWN: before})
+
+
+def _hold_in_place(what: str, ran: Ran) -> None:
+    views = "others may hold views of a tensor: copy_ into it, do not replace its data"
+    hold(ran.stays, f"{what}: the tensors stay where they are", "one has moved", views)
+
+
+def _hold_calls(what: str, ran: Ran, wanted: list[torch.Tensor], cap: int, src: int) -> None:
+    others = {
+        "the cap is in bytes, not in elements": plan(wanted, cap=4 * cap),
+        "a bucket may be exactly full": plan(wanted, cap=cap - 1),
+        "each tensor has a call to itself: put in as many as fit": wanted,
+    }
+    calls = ((call.kind, call.peer, str(call.dtype), call.nbytes) for call in ran.calls)
+    counted, exact = Counter(calls), _calls(plan(wanted, cap=cap), src)
+    meanings = (text for text, buckets in others.items() if counted == _calls(buckets, src))
+    planned = f"{what}: calls of kind, source, dtype, bytes: {dict(exact)}"
+    hold(counted == exact, planned, dict(counted), next(meanings, CLOSED))
 
 
 def _calls(buckets: Sequence, src: int) -> Counter:
@@ -166,12 +196,21 @@ class Network:
     alpha: float = 1e-4
     fault: float = 1e-6
     caps: tuple[int | None, ...] = (1 * MB, 4 * MB, 10 * MB, 25 * MB, 40 * MB, 100 * MB, None)
+    trap: str = ""
+    """What who errs here, and not at the networks before, has overlooked."""
 
-    def price(self, cap: int | None, *, alive: int = 3, faults: bool = True) -> tuple[float, int]:
-        """Return what calls and new pages cost, in s, and the most bytes of `alive` buckets."""
+    def price(
+        self, cap: int | None, *, alive: int = 3, faults: bool = True, largest: bool = False
+    ) -> tuple[float, int]:
+        """Return what calls and new pages cost, in s, and the most bytes of `alive` buckets.
+
+        They follow each other, or, as some will have it, are the `largest`.
+        """
         sized = [torch.empty(nbytes, dtype=torch.uint8, device="meta") for nbytes in self.nbytes]
         planned = [bucket.nbytes for bucket in plan(sized, cap=cap)]
         pages = sum(math.ceil(nbytes / PAGE) for nbytes in planned if nbytes > NEW)
+        if largest:
+            planned.sort(reverse=True)
         most = max(sum(planned[start : start + alive]) for start in range(len(planned)))
         return len(planned) * self.alpha + pages * self.fault * faults, most
 
@@ -194,20 +233,36 @@ NETWORKS = {
         (2 * 2**20,) * 32, 400 * MB, alpha=1e-5, caps=(2**24, NEW, 2**26)
     ),
     "pages of which the last is not full": Network(
-        (35_002_368, 35_000_320, 1229), 400 * MB, alpha=5e-7, caps=(35_001_000, 36 * MB)
+        (35_002_368, 35_000_320, 1229),
+        400 * MB,
+        alpha=5e-7,
+        caps=(35_001_000, 36 * MB),
+        trap="a page that is begun costs as much as a full one: round up",
+    ),
+    "300 MB, and pages that cost nothing": Network(
+        (30 * MB,) * 10, 900 * MB, fault=0.0, trap="None is a cap, too: all in one bucket"
+    ),
+    "50 tensors of 6 MB, which fill no bucket": Network(
+        (6 * MB,) * 50,
+        400 * MB,
+        alpha=0.0165,
+        caps=(25 * MB, 40 * MB),
+        trap="""count the plan's buckets, which are seldom full; and a bucket above 32 MiB pays for
+            all its pages, not for those above""",
     ),
 }
 
 
 def check_cap(best_cap: Callable[..., int | None]) -> None:
-    """Judge exercise 3.4: seven networks; of two caps that cost the same either is right."""
+    """Judge exercise 3.4: nine networks; of two caps that cost the same either is right."""
     with checking.exercise("3.4", best_cap, par="the cheapest cap that fits") as verdict:
         for name, net in NETWORKS.items():
-            asked = list(net.nbytes), list(net.caps), net.budget, net.alpha, net.fault
-            cap = checking.ask(best_cap, *asked, case=name)
+            given = list(net.nbytes), list(net.caps), net.budget, net.alpha, net.fault
+            cap = checking.ask(best_cap, *given, case=name)
             is_cap = cap in net.caps
             hold(is_cap, f"{name}: one of {net.caps}", repr(cap)[:100], "None means: all in one")
             usual = {
+                net.best(largest=True): "three that follow each other, not the three largest",
                 net.best(alive=1): "one bucket fits, and the loop has three at a time",
                 net.best(alive=2): "two buckets fit, and the loop has a third: act 2",
                 net.best(faults=False): "buffers above 32 MiB pay for their pages every time",
@@ -216,5 +271,5 @@ def check_cap(best_cap: Callable[..., int | None]) -> None:
             is_best = most <= net.budget and math.isclose(costs, least, rel_tol=1e-9)
             best = f"{name}: {least:.6g} s with at most {net.budget} bytes at a time"
             got = f"cap {cap}, which costs {costs:.6g} s and takes {most} bytes"
-            hold(is_best, best, got, usual.get(cap, PRICES))
+            hold(is_best, best, got, net.trap or usual.get(cap, PRICES))
         verdict.reached = f"it for {len(NETWORKS)} networks"

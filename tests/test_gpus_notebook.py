@@ -136,7 +136,7 @@ def test_who_chose_is_read_from_lines_as_nccl_writes_them(tmp_path, capsys):
 def test_without_a_gpu_a_cell_says_that_it_was_not_run_and_with_one_an_error_is_shown_whole(capsys):
     names = names_of()
     assert names["on_gpus"](1, print) is None
-    assert "not run. It needs 1 GPUs" in capsys.readouterr().out
+    assert "not run. GPUs that it needs on this host: 1" in capsys.readouterr().out
     error = RuntimeError("NCCL error\nLast error:\nMultiple Ranks are using the same GPU")
     names |= {"GPUS": 1, "launch": mock.Mock(side_effect=error)}
     assert names["on_gpus"](1, print) is None

@@ -136,8 +136,13 @@ def _left(wholes: Sequence[float], rests: Sequence[float], **limits: float) -> l
     """Judge, by round, which share of the growth is left; where nothing grows, none can stand."""
     outcomes = []
     for whole, rest in zip(wholes, rests, strict=True):
-        share = whole > LEVEL and outcome((rest - 1) / (whole - 1), **limits)
-        outcomes.append(None if share and whole < GROWS else share)
+        if whole <= LEVEL:
+            came = False
+        else:
+            came = outcome((rest - 1) / (whole - 1), **limits)
+            if came and whole < GROWS:
+                came = None  # a growth too small to convict anybody
+        outcomes.append(came)
     return outcomes
 
 
@@ -166,7 +171,7 @@ def bound(record: Record) -> list[float]:
     """Return, by round, what n ranks need at least for a call of each: n c / CPUs."""
     ranks = 2 * record.params["pairs"]
     pinned = record.params.get("cpus")  # where partners share a CPU
-    cpus = min(pinned, ranks // 2) if pinned else min(record.provenance.machine.cpus, ranks)
+    cpus = min(pinned, ranks // 2) if pinned else record.provenance.machine.cores
     return [ranks * c / cpus for c in record.values["on_cpu"]]
 
 

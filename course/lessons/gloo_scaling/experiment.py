@@ -18,7 +18,7 @@ from statistics import fmean
 from typing import Any
 
 from course import runs
-from course.lessons.gloo_scaling import programs
+from course.lessons.gloo_scaling import programs, quota
 from course.place import Place
 from labkit.measure import records, sched
 from labkit.measure.records import Record
@@ -28,15 +28,18 @@ NAME = "gloo-scaling"
 RECORDING = Path(__file__).with_name("recording.json")  # of a virtual machine of two CPUs
 ROUNDS, MOST = 3, 8  # of an experiment; and its most pairs
 PLACES = {"not pinned": {}, "on one CPU": {"cpus": 1}, "on two CPUs": {"cpus": 2},
+          "a quota of one CPU": {"quota": 1.0},
           "partners apart": {"cpus": 2, "apart": True}}  # fmt: skip
 """Where the posted script runs."""
 ANYWHERE = {f"{pairs} pairs, anywhere": {"pairs": pairs} for pairs in (1, 2)}
 WAYS = {f"{pairs} pairs": {"pairs": pairs, "cpus": 1} for pairs in (1, 2, 4, 8)}
 PLACED = {
-    "together": {"pairs": 1, "cpus": 1, "calls": 200},
-    "apart": {"pairs": 1, "cpus": 2, "apart": True, "calls": 200},
+    "together": {"pairs": 1, "cpus": 1, "calls": 600},
+    "apart": {"pairs": 1, "cpus": 2, "apart": True, "calls": 600},
 }
-"""Arms that are not pinned; of `programs.each_way`; and deeper 01's two ways to place one pair."""
+MESSAGES = {f"8 pairs, {n} CPU": {"pairs": 8, "cpus": n, "calls": 1000} for n in (1, 2)}
+"""Arms that are not pinned; of `programs.each_way`; deeper 01's two ways to place one pair, and of
+`programs.messages`."""
 Arms = Mapping[str, Mapping[str, Any]]
 
 
@@ -45,7 +48,7 @@ def arms(name: str, most: int = MOST, threads: int = 8) -> Arms:
     job, full = {"pairs": most, "cpus": 2}, {"pairs": most, "cpus": 1}
     shared = (1, 1), (most // 2, 1), (most, 1), (most, 2)
     return {
-        "A": {"the job": job, "large": job | {"numel": 2**18, "calls": 2}},
+        "A": {"the job": job, "large": job | {"numel": 2**18, "calls": 10}},
         "B": {f"{p} pairs, {c} CPU": {"pairs": p, "cpus": c} for p, c in shared},
         "C": {
             "one pair": full | {"pairs": 1},
@@ -67,11 +70,14 @@ def run(*, quick: bool = False, progress: runs.Say = runs.quiet) -> list[Record]
     measured = posted(programs.as_posted, places, pairs=[*pairs[:2], pairs[-1]] if quick else pairs)
     if not can_measure() or torchrun.is_here():
         return measured
-    others = {"anywhere": ANYWHERE, "ways": WAYS, "placed": PLACED}
-    for name, chosen in ({name: arms(name) for name in "ABCD"} | others).items():
+    for name in "ABCD":
         progress(f"experiment {name}")
-        program = programs.each_way if name == "ways" else programs.calls
-        measured += compare(name, program, chosen)
+        measured += compare(name, programs.calls, arms(name))
+    progress("what comes after the board")
+    measured += compare("anywhere", programs.calls, ANYWHERE)
+    measured += compare("ways", programs.each_way, WAYS, rounds=1)
+    measured += compare("placed", programs.calls, PLACED)
+    measured += compare("messages", programs.messages, MESSAGES)
     progress("cause")
     return measured + cause()
 
@@ -99,7 +105,10 @@ def possible(asked: Arms) -> dict[str, Mapping[str, Any]]:
                 print(f"{name!r} is left out: {key}={value!r}; 1 to {limit} are possible here.")
                 break
         else:
-            kept[name] = arm
+            if "quota" in arm and not quota.available():
+                print(f"{name!r} is left out: a quota takes root, and cgroups to write to.")
+            else:
+                kept[name] = arm
     return kept
 
 
@@ -127,14 +136,21 @@ def posted(
         made = []
         for p, (name, arm) in product(pairs, chosen.items()):
             here, params = place or Place(2 * p), {"part": "posted", **arm, "pairs": p}
-            (seconds, *_) = here.launch(_posted, program, arm, world_size=2 * p, timeout=120)
+            limited = quota.group(arm["quota"]) if "quota" in arm else contextlib.nullcontext()
+            with limited as group:
+                options = {"world_size": 2 * p, "timeout": 120}
+                (seconds, *_) = here.launch(_posted, program, arm, group, **options)
             made.append(here.record(name, [[seconds]], experiment=NAME, params=params))
         return sorted(made, key=lambda record: [*places].index(record.case))
 
     return runs.watched(measure)
 
 
-def _posted(program: Callable[[int, int], float], arm: Mapping[str, Any]) -> float:
+def _posted(
+    program: Callable[[int, int], float], arm: Mapping[str, Any], group: Path | None
+) -> float:
+    if group is not None:
+        quota.join(group)
     programs.pin(arm)
     return program(programs.dist.get_rank(), programs.dist.get_world_size())
 
@@ -176,15 +192,22 @@ def compare(
         for name, arm in chosen.items():
             by_rank = zip(*launched[name], strict=True)
             samples = [list(chain(*(one["samples"] for one in rank))) for rank in by_rank]
-            values = {
-                key: [fmean(rank[key] for rank in ranks) for ranks in launched[name]]
-                for key in launched[name][0][0].keys() - {"samples"}
-            }
+            values = _by_round(launched[name])
             given = {"params": {"part": part, **arm, "rounds": rounds}, "values": values}
             made.append(place(arm).record(name, samples, experiment=NAME, **given))
         return made
 
     return runs.watched(measure)
+
+
+def _by_round(launches: list[list[dict[str, Any]]]) -> dict[str, list[float]]:
+    """Return each figure's mean over ranks, launch by launch; a list has one for each round."""
+    values: dict[str, list[float]] = {}
+    for ranks in launches:
+        for key in ranks[0].keys() - {"samples"}:
+            of_ranks = [rank[key] if isinstance(rank[key], list) else [rank[key]] for rank in ranks]
+            values.setdefault(key, []).extend(map(fmean, zip(*of_ranks, strict=True)))
+    return values
 
 
 def _pinned(program: Callable[[Mapping[str, Any]], Any], arm: Mapping[str, Any]) -> Any:

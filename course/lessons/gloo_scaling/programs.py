@@ -8,10 +8,12 @@ import contextlib
 import datetime
 import math
 import os
+import socket
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from itertools import chain, product, zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +25,7 @@ from labkit.measure import sched, timing, wire
 from labkit.ranks import affinity
 
 SHAPE = (10, 10)
-BLOCKS = 3
+BLOCKS = ROUNDS = 3  # of `each_way`
 Way = Callable[[list[torch.Tensor], Any], None]
 
 
@@ -117,11 +119,25 @@ WAYS: dict[str, Way] = {"blocking": blocking, "async_op": asynchronous, "fused":
 def pin(arm: Mapping[str, Any]) -> None:
     """Pin this rank to one of the CPUs of its arm; without ``"cpus"`` it runs anywhere.
 
-    Pairs are dealt out, so that partners share a CPU; if they are ``"apart"``, ranks are.
+    Pairs are dealt out, so that partners share a CPU; if they are ``"apart"``, ranks are. Of each
+    core one thread comes first: two threads of a core are less than two CPUs.
     """
     if arm.get("cpus"):
         number = dist.get_rank() if arm.get("apart") else dist.get_rank() // 2
-        affinity.pin([affinity.cpus()[number % arm["cpus"]]])
+        by_turns = chain(*zip_longest(*cores(affinity.cpus())))
+        cpus = [cpu for cpu in by_turns if cpu is not None]
+        affinity.pin([cpus[number % arm["cpus"]]])
+
+
+def cores(cpus: Sequence[int], system: Path = Path("/sys/devices/system/cpu")) -> list[list[int]]:
+    """Sort CPUs by the core whose threads they are; where Linux does not tell, each is a core."""
+    threads: dict[str, list[int]] = {}
+    for cpu in cpus:
+        core = f"{cpu}"
+        with contextlib.suppress(OSError):
+            core = (system / f"cpu{cpu}/topology/thread_siblings_list").read_text().strip()
+        threads.setdefault(core, []).append(cpu)
+    return list(threads.values())
 
 
 # The script as it was posted
@@ -161,37 +177,41 @@ def never_preempt() -> None:
             os.sched_setscheduler(int(thread.name), os.SCHED_BATCH, os.sched_param(0))
 
 
-def accounted(go: Callable[[], None], calls: int) -> dict[str, Any]:
-    """Time `BLOCKS` of calls, which `go` makes, and account for this rank's time.
+def accounted(go: Callable[[int], None], calls: int) -> dict[str, Any]:
+    """Time a block of so many calls, which ``go(calls)`` makes, and account for this rank's time.
 
-    One more block comes first: its bytes are counted, and it warms up. Ranks meet before each
-    block, which takes CPU time as well: the accounts are of the calls alone, as the seconds are.
+    Two short blocks come first: they warm up, and the bytes of one are counted. To read the
+    accounts takes half a millisecond of CPU time, so they are read *around* the stopwatch. Then
+    they hold that reading, too, and how ranks meet before and after the block: what a block without
+    a call costs is taken away.
 
     Returns:
-        ``samples``: seconds per call, one for each block. Per call over all blocks, in seconds:
-        ``on_cpu`` and ``waiting`` (all threads), ``loop`` (on a CPU in gloo's loop threads);
-        ``switches`` and bytes ``sent`` per call.
+        ``samples``: the block's seconds per call. Per call, in seconds: ``on_cpu`` and ``waiting``
+        (all threads), ``loop`` (on a CPU in gloo's loop threads); ``switches`` and bytes ``sent``
+        per call.
     """
-    usages = []
+    few = min(calls, 20)
+    timing.time_calls(partial(go, few), warmup=0, iters=1)
     with wire.meter() as meter:
-        go()
+        go(few)
     sent = sum(traffic.sent for traffic in meter.report.flows.values())
+    without, _ = _watched(partial(go, 0))
+    totals, seconds = _watched(partial(go, calls))
+    per_call = {name: (total - without[name]) / calls for name, total in totals.items()}
+    return {"samples": [seconds / calls], "sent": sent / few} | per_call
 
-    def block() -> None:
-        with sched.watch() as usage:
-            go()
-        usages.append(usage)
 
-    samples = timing.time_calls(block, warmup=0, iters=BLOCKS)
-    totals = {
-        "on_cpu": sum(usage.on_cpu for usage in usages),
-        "waiting": sum(usage.waiting for usage in usages),
-        "loop": sum(map(_loop_seconds, usages)),
-        "switches": sum(usage.voluntary + usage.involuntary for usage in usages),
-        "sent": sent * BLOCKS,
+def _watched(block: Callable[[], None]) -> tuple[dict[str, float], float]:
+    """Return what the accounts say of a block and of the ranks' meeting, and its seconds alone."""
+    with sched.watch() as usage:
+        (seconds,) = timing.time_calls(block, warmup=0, iters=1)
+    accounts = {
+        "on_cpu": usage.on_cpu,
+        "waiting": usage.waiting,
+        "loop": _loop_seconds(usage),
+        "switches": usage.voluntary + usage.involuntary,
     }
-    per_call = {name: total / (calls * BLOCKS) for name, total in totals.items()}
-    return {"samples": [seconds / calls for seconds in samples]} | per_call
+    return accounts, seconds
 
 
 def _loop_seconds(usage: sched.Usage) -> float:
@@ -204,7 +224,7 @@ def _loop_seconds(usage: sched.Usage) -> float:
     return sum(named) if named else max(others, default=0.0)
 
 
-def calls(arm: Mapping[str, Any], share: int = 30) -> dict[str, Any]:
+def calls(arm: Mapping[str, Any]) -> dict[str, Any]:
     """Time the calls of an arm's pairs, and keep accounts (see `accounted`).
 
     Of ``"pairs"`` only ``"calling"`` call; ``"across"``: on two hosts (see `pair_group`). Before
@@ -214,14 +234,13 @@ def calls(arm: Mapping[str, Any], share: int = 30) -> dict[str, Any]:
     across, wide = arm.get("across", False), torch.ones(40_000)
     group, x = pair_group(across=across), torch.zeros(arm.get("numel", 100))
     calling = arm.get("calling", arm["pairs"])
-    count = arm.get("calls", share * 8 // calling)
     rank, pairs = dist.get_rank(), dist.get_world_size() // 2
     calls_too = (rank % pairs if across else rank // 2) < calling
     off = arm.get("elsewhere", 0.0) + arm.get("for_each_group", 0.0) * arm["pairs"]
     if arm.get("sched_batch"):
         never_preempt()
 
-    def call() -> None:
+    def go(count: int) -> None:
         for _ in range(count if calls_too else 0):
             for _ in range(arm.get("small_sums", 0)):
                 wide.add_(1)
@@ -229,14 +248,47 @@ def calls(arm: Mapping[str, Any], share: int = 30) -> dict[str, Any]:
                 time.sleep(off)
             dist.all_reduce(x, group=group)
 
-    return accounted(call, count)
+    return accounted(go, arm.get("calls", max(200, 800 // calling)))
+
+
+def messages(arm: Mapping[str, Any]) -> dict[str, Any]:
+    """Time plain messages between partners, without gloo: 400 bytes there, 400 back."""
+    group, ports, text = pair_group(), [0, 0], b"x" * 400
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        dist.all_gather_object(ports, server.getsockname()[1], group=group)
+        if dist.get_rank() % 2:
+            line = socket.create_connection(("127.0.0.1", ports[0]))
+        else:
+            line, _ = server.accept()
+    line.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+
+    def go(count: int) -> None:
+        for _ in range(count // 2):
+            if dist.get_rank() % 2 == 0:
+                line.send(text)
+            line.recv(400, socket.MSG_WAITALL)
+            if dist.get_rank() % 2:
+                line.send(text)
+
+    with line:
+        return accounted(go, arm["calls"])
 
 
 def each_way(arm: Mapping[str, Any], count: int = 32) -> dict[str, Any]:
-    """Time the `WAYS` in turn, each summing so many tensors; return seconds per tensor."""
+    """Time the `WAYS` in turn, each summing so many tensors.
+
+    Returns:
+        By the name of a way, seconds per tensor in each of `ROUNDS` rounds; by its name and
+        ``switches``, this rank's context switches per tensor.
+    """
     group, xs = pair_group(), [torch.zeros(SHAPE) for _ in range(count)]
-    seconds = {}
-    for name, way in WAYS.items():
-        samples = timing.time_calls(partial(way, xs, group), warmup=1, iters=BLOCKS)
-        seconds[name] = [each / count for each in samples]
-    return {"samples": seconds["blocking"]} | {name: min(each) for name, each in seconds.items()}
+    rounds: dict[str, list[float]] = {}
+    for way in WAYS.values():
+        way(xs, group)  # to warm up
+    for _, (name, way) in product(range(ROUNDS), WAYS.items()):
+        with sched.watch() as usage:
+            samples = timing.time_calls(partial(way, xs, group), warmup=0, iters=BLOCKS)
+        per_tensor = (usage.voluntary + usage.involuntary) / (BLOCKS * count)
+        rounds.setdefault(name, []).append(min(samples) / count)
+        rounds.setdefault(f"{name}, switches", []).append(per_tensor)
+    return {"samples": rounds["blocking"]} | rounds

@@ -8,10 +8,12 @@ from collections.abc import Callable, Mapping, Sequence
 from statistics import fmean, median
 from typing import Any
 
+from course.lessons.gloo_scaling import programs
 from course.lessons.gloo_scaling.experiment import MOST
 from course.predictions.investigation import Board, Experiment, Investigation, outcome
 from labkit.measure.records import Record
 
+HALF_OF_48 = 24  # CPUs: where the asker's come out as fewer, the 48 were not all at work
 FULL, IDLE = 0.5, 0.2
 FASTER, ALIKE = 0.8, 0.92
 GROWS, LEVEL = 1.5, 1.25
@@ -193,6 +195,54 @@ def cpus_of(records: Sequence[Record], seconds: dict[int, float]) -> float:
     """Return the median of `like_ours` from four pairs on, where the CPUs are full, or of all."""
     cpus = like_ours(records, seconds)
     return median([cpus[p] for p in cpus if p >= 4] or cpus.values())
+
+
+def growth(records: Sequence[Record]) -> str:
+    """Say how many times as long as one pair the most pairs take on one CPU."""
+    ours = {r.params["pairs"]: r.seconds[0] for r in records if r.params.get("cpus") == 1}
+    few, most = min(ours), max(ours)
+    return f"on one CPU {most} pairs take {ours[most] / ours[few]:.1f} times as long as {few}"
+
+
+def in_words(records: Sequence[Record], seconds: dict[int, float]) -> str:
+    """Say on how many CPUs like ours somebody's calls take as long, and our own on two."""
+    theirs = cpus_of(records, seconds)
+    two = {r.params["pairs"]: r.seconds[0] for r in records if r.params.get("cpus") == 2}
+    said = f"The asker's calls take as long as on {theirs:.1f} CPUs like yours"
+    said += f"; your own calls on two come out as {cpus_of(records, two):.1f}." if two else "."
+    if theirs < HALF_OF_48:
+        said += "\nSo their 48 CPUs cannot all have been at work: the job had a few, or one."
+    return said
+
+
+def accounts_in_words(records: Sequence[Record]) -> str:
+    """Say how each account of a call grew from the fewest pairs on one CPU to the most."""
+    on_one = [record for record in records if record.params.get("cpus") == 1]
+    few, most = (f(on_one, key=lambda record: record.params["pairs"]) for f in (min, max))
+    lines = []
+    for account, meaning in {"on_cpu": "on a CPU", "waiting": "waiting for one"}.items():
+        us = [1e6 * median(record.values[account]) for record in (few, most)]
+        lines.append(f"{meaning}: {us[0]:,.0f} µs a call, then {us[1]:,.0f}")
+    return f"From {few.case} to {most.case}, a rank is " + "; ".join(lines) + "."
+
+
+def faster(record: Record, way: str) -> list[float]:
+    """Return, by round, how many times as fast as blocking calls another way is."""
+    pairs = zip(record.values["blocking"], record.values[way], strict=True)
+    return [blocking / other for blocking, other in pairs]
+
+
+def ways_in_words(record: Record) -> str:
+    """Say of each way its time for a tensor, what it gains in each round, and its switches."""
+    lines = []
+    for way in programs.WAYS:
+        line = f"{way}: {1e6 * median(record.values[way]):.0f} µs a tensor"
+        if switches := record.values.get(f"{way}, switches"):
+            line += f", {median(switches):.1f} context switches a rank"
+        if way != "blocking":
+            line += f"; {' '.join(f'{x:.1f}' for x in faster(record, way))} times as fast"
+        lines.append(line)
+    return f"{record.case}, by rounds:\n" + "\n".join(lines)
 
 
 def hold_all(board: Board, records: Sequence[Record], world: str) -> None:

@@ -23,22 +23,19 @@ def per_call() -> dict[int, float]:
     return {p: 1e6 * s / calls for p, s in enumerate(figures["seconds"].value, start=1)}
 
 
-def theirs_and_ours(records: Sequence[Record], *, divided: bool = False) -> Axes:
-    """Draw the posted script's time per call; `divided` by the number of pairs, if asked."""
-    name = "Time per call, divided by the pairs" if divided else "Time per call"
-    ax = plots.new_axes("The posted script", x="Pairs of ranks", y=name, yunit="µs")
+def theirs_and_ours(records: Sequence[Record]) -> Axes:
+    """Draw the posted script's time per call, the asker's beside ours."""
+    ax = plots.new_axes("The posted script", x="Pairs of ranks", y="Time per call", yunit="µs")
     lines = {ASKER: per_call()}
     for record in records:
         lines.setdefault(record.case, {})[record.params["pairs"]] = 1e6 * record.summary.median
     said = [f"{label}: {line[1]:.0f} to {line[max(line)]:.0f} µs" for label, line in lines.items()]
-    plots.describe(ax, f"{name}, undivided from the fewest to the most pairs. {'; '.join(said)}.")
-    if divided:
-        lines = {label: {p: us / p for p, us in line.items()} for label, line in lines.items()}
+    plots.describe(ax, f"Time per call, from the fewest to the most pairs. {'; '.join(said)}.")
     return _beside_the_asker(ax, lines, records)
 
 
 def like_ours(records: Sequence[Record]) -> Axes:
-    """Draw in how many CPUs like ours the asker's calls would take so long, and our own calls."""
+    """Draw in how many CPUs like ours the asker's calls would take so long, ours, and the bet."""
     ax = plots.new_axes("How many CPUs?", x="Pairs of ranks", y="CPUs like one of ours")
     seconds = {ASKER: {p: us / 1e6 for p, us in per_call().items()}}
     for record in records:
@@ -49,6 +46,7 @@ def like_ours(records: Sequence[Record]) -> Axes:
     text = f"Our time on one CPU over the time. Median from 4 pairs: {'; '.join(said)}."
     plots.describe(ax, text)
     _beside_the_asker(ax, lines, records).set_ylim(bottom=0)
+    mark(ax, "01.cpus")
     return ax
 
 

@@ -1,4 +1,4 @@
-"""The checks of lesson 01: a stopwatch, a foreign table, a knee, shared memory, two readings.
+"""The checks of lesson 01: a stopwatch, a table, a knee, shared memory, readings, who pays.
 
 Two of these exercises are about time and races. Their checks do not hope that a mistake shows:
 they script the calls (`SICK_CALLS`) and the meetings of the partners (`meetings`) so that each
@@ -8,6 +8,7 @@ usual mistake shows every time, on a busy machine too.
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from itertools import count, product
 from statistics import mean, median
 from unittest import mock
@@ -50,6 +51,9 @@ SICK_CALLS = (
         "two calls are far slower than the others, and two far faster",
         ((40, 40, 40), (4, 4, 4), (150, 150, 150), (300, 300, 300), (8, 8, 8)),
     ),
+    SickCall(
+        "an even number of calls", ((10, 10, 10), (48, 48, 48), (300, 300, 300), (52, 52, 52))
+    ),
     SickCall("ranks take turns in being slow", ((75, 15, 15), (15, 75, 15), (15, 15, 75))),
     SickCall(
         "a rank is late for the next call",
@@ -62,17 +66,19 @@ SICK_CALLS = (
 def check_time_call(time_call: Callable[..., float]) -> None:
     """Judge 1.1: ``time_call(call, warmup=, iters=)`` returns the same seconds on every rank.
 
-    Three ranks time four calls that sleep by a script: one rank is slower, some calls are, ranks
-    take turns, a rank comes late. Then a call that does nothing, and one that fails.
+    Three ranks time five calls that sleep by a script: one rank is slower, some calls are, their
+    number is even, ranks take turns, a rank comes late. Then a call that does nothing, and one that
+    fails.
     """
-    par = "within 40 % on four sick calls, own cost at most 5 % of a barrier"
+    par = "within 40 % on five sick calls, own cost at most 5 % of a barrier"
     with checking.exercise("1.1", time_call, par=par) as verdict:
         errors = [_hold_time(time_call, sick) for sick in SICK_CALLS]
         for _ in range(ATTEMPTS):
             first, _ = checking.on_ranks(_examine_well, time_call, world_size=2, checks=False)
-            cost, calls, swallowed = first
+            cost, calls, swallowed, printed = first
             defaults = "who gives no `warmup` and `iters` wants 5 and 20: keep the signature's"
             hold(calls == 25, "5 calls to warm up and 20 that count", f"{calls} calls", defaults)
+            hold(not printed, "only call() between start and stop", "a print()", ITSELF)
             digits = "a call that does nothing takes no time: return all digits of the median"
             hold(cost > 0, "more than 0 seconds", cost, digits)
             if cost <= OWN_COST:
@@ -136,20 +142,38 @@ def _examine(time_call: Callable[..., float], sick: SickCall) -> tuple[float, in
     return seconds, next(numbers)
 
 
-def _examine_well(time_call: Callable[..., float]) -> tuple[float, int, bool]:
+def _examine_well(time_call: Callable[..., float]) -> tuple[float, int, bool, bool]:
     """Time a call that does nothing, by the stopwatch's defaults, and one that fails; on all ranks.
 
-    Returns what it reports of the first, in barriers, how many calls it made, and whether it
-    swallowed the other's exception.
+    Returns what it reports of the first, in barriers, how many calls it made, whether it swallowed
+    the other's exception, and whether it printed between start and stop.
     """
     numbers, barrier = count(), timing.time_calls(dist.barrier, warmup=1, iters=9)
     cost, calls = time_call(lambda: next(numbers)) / median(barrier), next(numbers)
+    printed = _prints_inside(time_call)
     fails = [None, ZeroDivisionError("a call that fails"), *[None] * 9]
     try:
         time_call(mock.Mock(side_effect=fails), warmup=0, iters=3)
     except ZeroDivisionError:
-        return cost, calls, False
-    return cost, calls, True
+        return cost, calls, False, printed
+    return cost, calls, True, printed
+
+
+def _prints_inside(time_call: Callable[..., float]) -> bool:
+    """Say whether a stopwatch prints between a look at the clock and the call, or after it."""
+    events, clock = [], time.perf_counter
+
+    def look() -> float:
+        events.append("clock")
+        return clock()
+
+    def note(*_: object, **__: object) -> None:
+        events.append("print")
+
+    with mock.patch.object(time, "perf_counter", look), mock.patch("builtins.print", note):
+        time_call(partial(events.append, "call"), warmup=0, iters=2)
+    lines = " ".join(events)
+    return "clock print call clock" in lines or "clock call print clock" in lines
 
 
 OURS = {1: 420e-6, 2: 410e-6, 4: 800e-6, 6: 1200e-6, 8: 1600e-6}  # seconds on one CPU, by pairs
@@ -158,30 +182,35 @@ TABLES = {
     "half a CPU": ({1: 830e-6, 2: 820e-6, 4: 1600e-6, 8: 3200e-6}, 0.5),
     "one row is spoilt": ({2: 140e-6, 4: 200e-6, 6: 300e-6, 8: 1600e-6}, 4.0),
     "nobody queues": ({1: 420e-6, 2: 420e-6, 4: 421e-6, 8: 422e-6}, None),
-}
+    "an even number of rows, in no order, and one that only they have": (
+        {8: 1000e-6, 1: 420e-6, 16: 1800e-6, 2: 410e-6, 4: 400e-6}, 1.8),
+    "nobody queues, but one row is spoilt": ({2: 420e-6, 4: 700e-6, 8: 422e-6}, None),
+    "exactly one and a half times": ({1: 2**-11, 4: 2**-11, 6: 1.5 * 2**-11}, 2**11 * 800e-6),
+}  # fmt: skip
 """A job's seconds per call by pairs, and what exercise 1.2 asks of it."""
 
 
 def check_cpus_like_ours(cpus_like_ours: Callable[..., float | None]) -> None:
     """Judge 1.2: the median of ours / theirs where calls queue; None where they do not.
 
-    Four tables: two CPUs, half a CPU, one spoilt row, and one in which no time grows.
+    Seven tables: two CPUs, half a CPU, spoilt rows, rows in no order, times that do not grow.
     """
-    otherwise = """the rows of 4 pairs and more that both tables have; None where the last time is
-        less than 1.5 times the first: then calls do not queue"""
+    otherwise = """the rows of 4 pairs and more that both tables have; None where the time of the
+        most pairs is less than 1.5 times that of the fewest: then calls do not queue"""
     with checking.exercise("1.2", cpus_like_ours, par="every table"):
         for name, (theirs, right) in TABLES.items():
             got = checking.ask(cpus_like_ours, dict(OURS), dict(theirs), case=name)
             if right is None or got is None:
                 hold(got is right, f"{name}: {right}", repr(got), otherwise)
                 continue
-            ratios = {pairs: OURS[pairs] / theirs[pairs] for pairs in theirs}
+            ratios = {pairs: OURS[pairs] / theirs[pairs] for pairs in theirs if pairs in OURS}
             full = [ratio for pairs, ratio in ratios.items() if pairs >= 4]
             every = median(ratios.values())
             mistakes = {
                 "that is theirs / ours; a call gets shorter with more CPUs": 1 / right,
                 "fewer than four pairs do not fill a CPU yet: leave them out": every,
                 "that is the mean, which one spoilt row moves: take the median": mean(full),
+                "of an even number of rows, take the mean of the two in the middle": min(full),
             }
             checking.figures([got], [(name, right, mistakes, otherwise)], within=1e-6)
 
@@ -226,7 +255,7 @@ def _hold_meetings(shared_sum: Callable[..., None]) -> None:
         asleep = "nobody calls wake(), or each waits before it wakes the other, so that both sleep"
         never = f"partner {meeting.stuck}'s never did"
         hold(meeting.stuck is None, f"every wait() ends ({meeting})", never, asleep)
-        is_once = {*meeting.wakes, *meeting.waits} == {meetings.TURNS}
+        is_once = meeting.wakes == meeting.waits == [meetings.TURNS, meetings.TURNS]
         found = f"{meeting.wakes} and {meeting.waits} on the partners, in {meetings.TURNS} sums"
         free = """a second meeting does keep the fast one from overwriting, but writing to the other
             half in every second turn is free. And that a slot has changed does not say that all of
@@ -250,14 +279,14 @@ def _hold_sum(meeting: Meeting, turn: int, me: int, tensor: torch.Tensor) -> Non
     checking.same_values(tensor, own + theirs, what=what, meaning=early, mistakes=mistakes)
 
 
-CPUS = """the CPUs of the mask ("0-3,8" are five), or quota / period if that is less. It may be a
-part of a CPU, and is not rounded; both figures stand in cpu_max"""
+CPUS = """the CPUs of the mask ("0-3,8" are five, "0-47" are 48), or quota / period if that is
+less. It may be a part of a CPU, and is not rounded; both figures stand in cpu_max"""
 
 
 def check_confinement(confinement: Callable[[Reading], tuple[str, float]]) -> None:
     """Judge 1.5: ``confinement(reading)`` names what holds a rank back, and counts its CPUs.
 
-    On eight readings in the kernel's format; each is special in its own way (`readings.json`).
+    On nine readings in the kernel's format; each is special in its own way (`readings.json`).
     """
     with checking.exercise("1.5", confinement, par="every reading"):
         for reading, right, special in confined.readings():
@@ -266,6 +295,161 @@ def check_confinement(confinement: Callable[[Reading], tuple[str, float]]) -> No
             checking.answer(got, (tuple, list), what="a name and a number of CPUs")
             hold(len(got) == 2, expected, repr(got), "a name and a number of CPUs are asked")
             name = checking.word(got[0], confined.NAMES, what="a name")
-            hold(name == right[0], expected, repr(got), special)
+            is_whole = reading.allowed == f"0-{reading.cpus - 1}"  # one short, it looks like a mask
+            reason = CPUS if name == "mask" and is_whole else special
+            hold(name == right[0], expected, repr(got), reason)
             cpus = checking.number(got[1], what="a number of CPUs")
             hold(abs(cpus - right[1]) < 1e-6, expected, repr(got), CPUS)
+
+
+@dataclass(frozen=True, slots=True)
+class Fleet:
+    """Programs by name: bytes that a rank sends, ms that each of three ranks is busy, who pays."""
+
+    name: str
+    nbytes: dict[str, int]
+    busy: dict[str, tuple[int, int, int]]
+    pays: dict[str, list[int]]
+    meets: bool = False  # whether each begins with an all_reduce, and so waits for a late rank
+
+
+FLEETS = (
+    Fleet(
+        "one rank pays",
+        {"thin": 4_000, "fat": 4_000_000, "thinner": 1_000},
+        {"thin": (4, 4, 60), "fat": (20, 20, 20), "thinner": (4, 4, 4)},
+        {"thin": [2]},
+    ),
+    Fleet(
+        "a rank is late for the next run",
+        {"fat": 4_000_000, "thin": 4_000},
+        {"fat": (15, 15, 15), "thin": (50, 1, 1)},
+        {"thin": [0]},
+        meets=True,
+    ),
+    Fleet(
+        "fewer bytes, less time",
+        {"thinner": 1_000, "thin": 4_000, "fat": 4_000_000},
+        {"thinner": (2, 2, 2), "thin": (20, 20, 20), "fat": (60, 60, 60)},
+        {},
+    ),
+)
+CLEAR = 2.0  # times as long, or as short: what lies between is not judged on the learner's machine
+
+
+def whole() -> None:
+    """Sum one tensor of 256 KiB on all ranks."""
+    dist.all_reduce(torch.zeros(2**16))
+
+
+def pieces() -> None:
+    """Sum 32 tensors of 400 bytes on all ranks, one after the other."""
+    for _ in range(32):
+        dist.all_reduce(torch.zeros(100))
+
+
+def errand() -> None:
+    """Pass one number from rank 0 to rank 1 and back, 50 times; the other ranks do nothing."""
+    rank, number = dist.get_rank(), torch.zeros(1)
+    for _ in range(50 if rank < 2 else 0):
+        for src in (0, 1):
+            if rank == src:
+                dist.send(number, 1 - src)
+            else:
+                dist.recv(number, 1 - rank)
+
+
+PROGRAMS = {"whole": whole, "pieces": pieces, "errand": errand}
+NBYTES = {"whole": 350_000, "pieces": 17_000, "errand": 200}
+"""What a rank sends: an all_reduce of S bytes among three sends 4/3 S."""
+
+
+def check_who_pays(who_pays: Callable[..., tuple[dict[str, list[int]], str]]) -> None:
+    """Judge 1.6: ``who_pays(programs, nbytes)`` names programs, the ranks that pay, and the reason.
+
+    Three times by programs that sleep by a script, then by real ones, which are timed here as well:
+    what is not at least twice as long, or as short, as the largest in each round is not judged.
+    """
+    wrong = {
+        "a": "13 kB in 32 tensors are still less than 262 kB in one, and the loopback "
+        "carries each at once: what is paid for is not the bytes",
+        "c": "you meet before each run, so that nobody is late",
+    }
+    with checking.exercise("1.6", who_pays, par="every program, and the reason") as verdict:
+        for fleet in FLEETS:
+            for got in _answers(who_pays, fleet):
+                _hold_payers(_payers(got), fleet.pays, fleet)
+        for attempt in range(1, ATTEMPTS + 1):
+            try:
+                measured = checking.on_ranks(_measure, world_size=3, checks=False)
+                got = _answers(who_pays, None)[0]
+                _hold_measured(_payers(got), measured)
+                break
+            except checking.CheckFailed as failed:
+                if attempt == ATTEMPTS or not failed.timed:
+                    raise
+        checking.letter(lambda: got[1], right="b", wrong=wrong)
+        ms = {name: max(1e3 * median(rank[name]) for rank in measured) for name in PROGRAMS}
+        verdict.reached = ", ".join(f"{name} {each:.1f} ms" for name, each in ms.items())
+
+
+def _answers(who_pays: Callable[..., object], fleet: Fleet | None) -> list[object]:
+    ranks = checking.on_ranks(_ask_who_pays, who_pays, fleet, world_size=3, checks=False)
+    what = "a dict, and the letter of the reason"
+    for got in ranks:
+        checking.answer(got, (tuple, list), what=what)
+        hold(len(got) == 2, what, repr(got), "two things are asked")
+    return ranks
+
+
+def _ask_who_pays(who_pays: Callable[..., object], fleet: Fleet | None) -> object:
+    if fleet is None:
+        return who_pays(dict(PROGRAMS), dict(NBYTES))
+
+    def program(ms: int) -> None:
+        if fleet.meets:
+            dist.all_reduce(torch.ones(10, 10))
+        time.sleep(ms / 1e3)
+
+    ms = {name: busy[dist.get_rank()] for name, busy in fleet.busy.items()}
+    programs = {name: partial(program, ms[name]) for name in fleet.nbytes}
+    return who_pays(programs, dict(fleet.nbytes))
+
+
+def _payers(got: tuple) -> dict[str, list[int]]:
+    payers = checking.answer(checking.plain(got[0]), dict, what="programs -> ranks that pay")
+    return {name: sorted(ranks) for name, ranks in payers.items() if ranks}
+
+
+def _hold_payers(got: dict[str, list[int]], right: dict[str, list[int]], fleet: Fleet) -> None:
+    every = {name: [0, 1, 2] for name in right}
+    mistakes = {
+        "each rank's *own* time is asked here, not the slowest rank's. And the wait for a rank "
+        "that is late is no time of this program: meet (barrier) before each run": every,
+        "compare with the program that sends the *most* bytes, rank by rank": None,
+    }
+    reason = next(text for text, wrong in mistakes.items() if wrong in (None, got))
+    hold(got == right, f"{fleet.name}: {right}", repr(got), reason, timed=True)
+
+
+def _hold_measured(got: dict[str, list[int]], measured: list[dict[str, list[float]]]) -> None:
+    """Hold who pays for a real program to what each rank took for it, three times, just now."""
+    for rank, name in product(range(len(measured)), ("pieces", "errand")):
+        pairs = zip(measured[rank][name], measured[rank]["whole"], strict=True)
+        ratios = [seconds / of_whole for seconds, of_whole in pairs]
+        is_longer, is_shorter = min(ratios) > CLEAR, max(ratios) < 1 / CLEAR
+        if is_longer or is_shorter:
+            pays = rank in got.get(name, [])
+            seen = f"{median(ratios):.2g} times as long as whole on rank {rank}, timed just now"
+            reason = "take the median of several runs, after one to warm up, on each rank"
+            hold(pays == is_longer, f"{name}: {seen}", f"pays: {pays}", reason, timed=True)
+
+
+def _measure() -> dict[str, list[float]]:
+    """Return this rank's seconds of each program, in three rounds."""
+    rounds: dict[str, list[float]] = {name: [] for name in PROGRAMS}
+    for program in PROGRAMS.values():
+        program()
+    for _, (name, program) in product(range(3), PROGRAMS.items()):
+        rounds[name].append(timing.time_calls(program, warmup=0, iters=1)[0])
+    return rounds

@@ -35,7 +35,7 @@ def upper_middle(call, *, warmup=5, iters=20):
 
 
 ours = partial(altered, statistics=statistics, time=time, torch=torch, dist=dist)
-stopwatch, table, summing, reading = (partial(ours, f"1-{number}") for number in (1, 2, 4, 5))
+stopwatch, table, summing, reading, paying = (partial(ours, f"1-{k}") for k in (1, 2, 4, 5, 6))
 MEET, START = "        dist.barrier()\n", "        start = time.perf_counter()\n"
 CALL = f"{START}        call()\n"
 REDUCE = "    dist.all_reduce(slowest, op=dist.ReduceOp.MAX)\n"
@@ -55,6 +55,11 @@ WRONG_STOPWATCHES = [
     (stopwatch(REDUCE, MEDIANS), "the slowest of the ranks' own medians"),
     (stopwatch(START, "", MEET, START + MEET), CLOCKED),
     (stopwatch(CALL, QUIET), "it was swallowed"),
+    (stopwatch(CALL, f"{CALL}        print()\n"), "only call() between start and stop"),
+    (
+        stopwatch("statistics.median(slowest.tolist())", "slowest.sort().values[iters // 2 + 1]"),
+        "an even number of calls",
+    ),
 ]
 
 
@@ -116,8 +121,20 @@ def polls(tensor, slots, me, turn, wake, wait):
     tensor += slots[turn % 2, 1 - me]
 
 
+def reads_a_third_slot(tensor, slots, me, turn, wake, wait):
+    tensor += slots[turn % 2, 2]
+
+
+def mask_before_none(given):
+    """Wrong: a small mask is blamed although nobody waits."""
+    name, cpus = reading()(given)
+    return ("mask" if name == "none" and cpus == 1 < given.cpus else name), cpus
+
+
 cpus, slower = checks.check_cpus_like_ours, checks.check_first_slower
 check_sum, confined = checks.check_shared_sum, checks.check_confinement
+who_pays = checks.check_who_pays
+SLOWEST = "max(r[name] for r in table) > max(r[most] for r in table)"
 ONE = "in [*reading.after.items()][:1]"
 
 
@@ -161,7 +178,20 @@ def test_right_answers_in_another_style_pass(check, answer, capsys):
         (confined, lambda reading: None, "ends without `return`"),
         (confined, lambda reading: (part for part in ("mask",)), "are asked"),
         (confined, lambda reading: 1 / 0, "ZeroDivisionError"),
-        (check_sum, lambda *given: given[1] / 0 + given[7], "IndexError"),
+        (check_sum, reads_a_third_slot, "IndexError"),
+        (cpus, table("pairs in ours and ", ""), "KeyError"),
+        (cpus, table("theirs[max(theirs)]", "list(theirs.values())[-1]"), "in no order"),
+        (cpus, table("theirs[max(theirs)]", "max(theirs.values())"), "one row is spoilt"),
+        (cpus, table("s.median", "s.median_low"), "the two in the middle"),
+        (cpus, table("] < 1.5", "] <= 1.5"), "exactly one and a half"),
+        (confined, mask_before_none, "The rules are asked in their order"),
+        (confined, reading("int(first) + 1", "int(first)"), '"0-47" are 48'),
+        (who_pays, paying("seconds[name] > seconds[most]", SLOWEST), "*own* time"),
+        (who_pays, paying("            dist.barrier()\n", ""), "rank that is late"),
+        (who_pays, paying("max(nbytes", "min(nbytes"), "sends the *most* bytes"),
+        (who_pays, paying('"b"', '"a"'), "what is paid for is not the bytes"),
+        (who_pays, paying('"b"', '"c"'), "nobody is late"),
+        (who_pays, lambda programs, nbytes: {"pieces": [0, 1, 2]}, "another type was returned"),
     ],
 )
 def test_wrong_answers_are_told_why_without_a_line_of_ours(check, answer, words):

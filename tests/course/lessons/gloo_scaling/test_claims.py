@@ -57,49 +57,39 @@ def holds(lesson, cell, *words):
 
 
 def test_the_script_and_the_number_of_cpus_are_as_recorded():
-    free, one, two = map(by_pairs, ("not pinned", "on one CPU", "on two CPUs"))
-    times = f"{free[8].seconds[0] / free[1].seconds[0]:.1f} times as long"
-    holds(CORE, "reproduce-say", *said(free[1]), *said(free[4]), *said(free[8]), times)
-    holds(CORE, "explain", *said(free[1]), *said(free[3]))
+    one, two, limited = map(by_pairs, ("on one CPU", "on two CPUs", "a quota of one CPU"))
+    for times in (one, two, limited):
+        holds(CORE, "many-means", *(said(times[p])[0] for p in (1, 2, 4, 6, 8)))
     asker = {p: us / 1e6 for p, us in pictures.per_call().items()}
-    ours = {p: record.seconds[0] for p, record in two.items()}
-    theirs, own = (evidence.cpus_of([*one.values()], times) for times in (asker, ours))
-    holds(CORE, "many-means", f"{theirs:.1f} CPUs like ours", f"came out as {own:.1f}")
-    holds(CORE, "reply", f"{theirs:.1f} CPUs")
+    others = [asker] + [{p: r.seconds[0] for p, r in times.items()} for times in (two, limited)]
+    cpus = [f"{evidence.cpus_of([*one.values()], seconds):.2f}" for seconds in others]
+    holds(CORE, "many-means", *cpus)
+    holds(CORE, "reply", f"{cpus[0]} CPUs like mine")
 
 
-def test_the_board_and_the_bound_are_as_recorded():
+def test_the_board_is_as_recorded():
     alone, idle, every = map(evidence.by_round, experiment.recorded("C"))
-    for cell in ("many-say", "reply"):
-        for several in (idle, every):
-            ratio = median(b / a for a, b in zip(alone, several, strict=True))
-            holds(CORE, cell, f"{ratio:.1f} times")
-    lone, four, eight, both = experiment.recorded("B")
-    above = [f"{median(evidence.above_bound(record)):.2f}" for record in (lone, eight, both)]
-    accounts = [*said(lone, "waiting", "on_cpu"), *said(eight, "waiting", "on_cpu")]
-    holds(CORE, "accounts-mean", *accounts, *above)
-    anywhere = experiment.recorded("anywhere")
-    for lesson, cell in ((CORE, "explain"), (DEEPER, "cause-say")):
-        holds(lesson, cell, *(said(record, "on_cpu")[0] for record in anywhere))
-    holds(DEEPER, "cause-say", *(said(record, "on_cpu")[0] for record in (lone, four, eight)))
+    for several in (idle, every):
+        ratio = median(b / a for a, b in zip(alone, several, strict=True))
+        holds(CORE, "reply", f"{ratio:.1f} times")
+    most = experiment.recorded("ways")[-1]
+    switches = [median(most.values[f"{way}, switches"]) for way in ("blocking", "async_op")]
+    holds(CORE, "reply", *(f"{each:.1f}" for each in switches))
 
 
-def test_the_ways_are_as_recorded():
-    few, *_, most = experiment.recorded("ways")
-    first, last = ({way: median(r.values[way]) for way in programs.WAYS} for r in (few, most))
-    grew = [f"{last[way] / first[way]:.1f} times" for way in ("blocking", "async_op")]
-    faster = f"{last['blocking'] / last['async_op']:.1f} times as fast"
-    fused = f"{last['blocking'] / last['fused']:.0f} times as fast"
-    holds(CORE, "ways-means", *grew, faster, fused)
-    holds(CORE, "reply", faster)
+def test_the_bound_is_met_nearly():
+    ratios = [x for record in experiment.recorded("B") for x in evidence.above_bound(record)]
+    assert all(0.95 < ratio < 1.25 for ratio in ratios)
 
 
 def test_the_deeper_page_is_as_recorded():
     together, apart = experiment.recorded("placed")
     accounts = [*said(together, "on_cpu"), *said(apart, "on_cpu")]
-    ratio = f"{apart.summary.median / together.summary.median:.1f} times"
-    holds(DEEPER, "apart-say", *said(together), *said(apart), *accounts, ratio)
+    loops = [*said(together, "loop"), *said(apart, "loop")]
+    holds(DEEPER, "apart-say", *said(together), *said(apart), *accounts)
+    holds(DEEPER, "source", *loops)
     as_it_is, awake, batch = experiment.recorded("cause")
     holds(DEEPER, "cause-say", *(said(r, "loop")[0] for r in (as_it_is, awake, batch)))
+    holds(DEEPER, "cause-say", *(said(r, "on_cpu")[0] for r in experiment.recorded("anywhere")))
     used = 2 * batch.values["on_cpu"][0] / batch.summary.median
-    holds(DEEPER, "knee-say", f"{used:.2f} of two", *said(batch), *said(batch, "waiting"))
+    holds(DEEPER, "knee-say", f"{used:.1f} of two", *said(batch), *said(batch, "waiting"))

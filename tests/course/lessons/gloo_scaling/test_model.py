@@ -20,7 +20,6 @@ def test_the_knee_is_where_the_bounds_meet():
 
 PICTURES = {
     "theirs_and_ours": lambda: pictures.theirs_and_ours(POSTED),
-    "divided": lambda: pictures.theirs_and_ours(POSTED, divided=True),
     "like_ours": lambda: pictures.like_ours(POSTED),
     "growing": lambda: pictures.growing(experiment.recorded("ways")),
     **{part: partial(pictures.arms, experiment.recorded(part), "01.wire") for part in "ABCD"},

@@ -62,7 +62,7 @@ def judge(number: int, diagnosis: Diagnosis) -> None:
     program, truth = patient(number).program, _truth(number)
     given = checking.answer(diagnosis, Diagnosis, what="what is wrong with the patient")
     rank_is_right = str(given.rank) == str(truth.rank)
-    call = re.sub(r"(?s)^(torch\.distributed\.)?(dist\.)?|[( ].*", "", str(given.call))
+    call = _bare(given.call)
     call_is_right = call in truth.calls
     case_is_read = rank_is_right and call_is_right
     if case_is_read or os.environ.get("COURSE_GATES") == "open":
@@ -87,6 +87,11 @@ def judge(number: int, diagnosis: Diagnosis) -> None:
     who = "all ranks" if truth.rank is None else f"rank {truth.rank}"
     many = "at the first try" if tries == 1 else f"after {tries} tries"
     print(f"✔ Patient {number}, {many}: {truth.cause}, {' or '.join(truth.calls)} on {who}.")
+
+
+def _bare(call: object) -> str:
+    """Return the name of a call alone, of "dist.all_reduce(x)" or "all_reduce #3"."""
+    return re.sub(r"(?s)^(torch\.distributed\.)?(dist\.)?|[( ].*", "", str(call))
 
 
 def _tried(number: int, given: Diagnosis) -> int:
@@ -204,3 +209,112 @@ def _judge_cure(number: int, program: Callable[[], list[float]]) -> None:
             usual = meets if barriers > most else "the job can be done with less"
             fits = {*made} <= {*cure.kinds} and made.total() <= budget
             hold(fits and least <= barriers <= most, asked, told, f"{usual}: {rule}")
+
+
+# Unseen case files
+
+MENDS = {
+    "all call": "every rank makes the call; what follows may depend on the rank",
+    "decide together": "one rank decides, or all by a sum, and all are told",
+    "other peer": "the call names another rank",
+    "same group": "the call is made in the group in which its partners make theirs",
+    "same order": "all ranks make the same calls in one order",
+    "zeros": "a rank that has no data left goes on, and adds zeros",
+    "less work": "nothing hangs: one rank has too much to do beside the calls",
+    "nothing": "nothing hangs, and all ranks get on alike: wait longer",
+}
+"""What can be done about a job of exercise 5b.7."""
+
+
+class _Unseen(NamedTuple):
+    """What is right of a job, and what else is answered -> what to look at."""
+
+    rank: int | None
+    call: str
+    mend: str
+    ranks: dict[int | None, str]
+    calls: dict[str, str]
+    mends: dict[str, str]
+
+
+_GETS_ON = """compare the two looks: by their numbers, calls have ended between them. In one report
+    a late rank and a missing one look alike"""
+UNSEEN = {
+    "A": _Unseen(
+        0, "reduce", "all call",
+        dict.fromkeys((1, 2), "it stands in barrier #8, as another rank does: who is elsewhere?")
+        | {None: "one rank stands in another call than the rest"},
+        {"barrier": "in that call the others wait. In which does the odd rank stand?"},
+        {"same order": "the others never make this call, neither earlier nor later: in no round "
+         "before is there one", "decide together": "nobody decided anything: a call stands where "
+         "only one rank comes by"},
+    ),
+    "B": _Unseen(
+        1, "all_reduce", "less work",
+        {None: "in both looks it is the same rank that is in no call: what does it do?"}
+        | dict.fromkeys((0, 2), "it waits. For whom, in both looks?"),
+        {"write_checkpoint": "that is no call of torch.distributed: in which do the others wait?"},
+        {"nothing": "it gets on, but always waits for the same rank, which is in the same line",
+         **dict.fromkeys(("all call", "decide together", "same order", "zeros"), _GETS_ON)},
+    ),
+    "C": _Unseen(
+        2, "recv", "other peer",
+        {1: "it sends to rank 2, the next stage, as it should. Whom does rank 2 listen to?",
+         3: "it waits for rank 2, the stage before. Whom does rank 2 wait for?",
+         0: "it has finished: it sent once, to the next stage",
+         None: "follow the arrows: they end at a rank that waits for one that has finished"},
+        {"send": "that is rank 1's call. What does rank 2 wait in?"},
+        {"same order": "no order helps where nobody sends to whom it listens",
+         "all call": "a send has one receiver: which rank must it name?"},
+    ),
+    "D": _Unseen(
+        2, "all_reduce", "decide together",
+        dict.fromkeys((0, 1), "it waits for a rank that has finished: which one?")
+        | {None: "one rank has finished, the others have not"},
+        {},
+        {"zeros": "it did not run out of data: this job ends when the loss gets no better",
+         "all call": "it has left the loop, so no call in it helps. Why did it leave alone?",
+         "same order": "its calls are the others' in their order, but fewer"},
+    ),
+    "E": _Unseen(
+        None, "None", "nothing",
+        dict.fromkeys((0, 1, 2), "in the other look that rank has gone on, as all others have"),
+        {"all_reduce": "every rank enters and leaves it, again and again: none is missing"},
+        {"less work": "no rank is the last one in both looks, and all have made as many calls",
+         **dict.fromkeys(("all call", "decide together", "same order", "zeros"), _GETS_ON)},
+    ),
+    "F": _Unseen(
+        3, "all_reduce", "same group",
+        {2: "it makes its third call in the pair's group, like the two before",
+         **dict.fromkeys((0, 1), "it has finished with its partner"),
+         None: "two ranks wait in a call of one name. What else stands beside its name?"},
+        {},
+        {"all call": "ranks 0 and 1 are not meant to make it: it is a sum of a pair",
+         "other peer": "an all_reduce names no rank: it is made in a group"},
+    ),
+}  # fmt: skip
+"""By letter."""
+
+
+def check_reading(read: Callable[[], dict]) -> None:
+    """Judge exercise 5b.7: `read()` returns letter -> (rank, call, mend) of the six jobs."""
+    with checking.exercise("5b.7", read, par="rank, call and mend of six jobs") as verdict:
+        form = f"a dict: each letter of {', '.join(UNSEEN)} -> (rank, call, mend)"
+        given = checking.answer(checking.ask(read), dict, what=form)
+        missing = [letter for letter in UNSEEN if letter not in given]
+        hold(not missing, form, f"nothing of {', '.join(missing)}", "each job is asked for")
+        for letter, right in UNSEEN.items():
+            parts = given[letter]
+            is_triple = isinstance(parts, tuple | list) and len(parts) == 3
+            hold(is_triple, f"job {letter}: (rank, call, mend)", repr(parts), "three are asked for")
+            rank = re.sub(r"(?i)rank|[\s.]|none", "", str(parts[0]))
+            rank = int(rank) if rank.isdigit() else None if not rank else parts[0]
+            usual = right.ranks.get(rank, "there is no such rank in the report")
+            hold(rank == right.rank, f"job {letter}: another rank", f"{parts[0]}", usual)
+            call = _bare(parts[1])
+            usual = right.calls.get(call, "the call in which the rank waits, or that it misses")
+            hold(call == right.call, f"job {letter}: another call", f"{parts[1]}", usual)
+            mend = checking.word(parts[2], [*MENDS], what=f"job {letter}: a mend")
+            usual = right.mends.get(mend, f"that mends another fault: {MENDS[mend]}")
+            hold(mend == right.mend, f"job {letter}: another mend", mend, usual)
+        verdict.reached = "six of six"

@@ -277,7 +277,7 @@ UNSEEN = {
          "same order": "its calls are the others' in their order, but fewer"},
     ),
     "E": _Unseen(
-        None, "None", "nothing",
+        None, "none", "nothing",
         dict.fromkeys((0, 1, 2), "in the other look that rank has gone on, as all others have"),
         {"all_reduce": "every rank enters and leaves it, again and again: none is missing"},
         {"less work": "no rank is the last one in both looks, and all have made as many calls",
@@ -311,7 +311,7 @@ def check_reading(read: Callable[[], dict]) -> None:
             rank = int(rank) if rank.isdigit() else None if not rank else parts[0]
             usual = right.ranks.get(rank, "there is no such rank in the report")
             hold(rank == right.rank, f"job {letter}: another rank", f"{parts[0]}", usual)
-            call = _bare(parts[1])
+            call = _bare(parts[1]).lower()
             usual = right.calls.get(call, "the call in which the rank waits, or that it misses")
             hold(call == right.call, f"job {letter}: another call", f"{parts[1]}", usual)
             mend = checking.word(parts[2], [*MENDS], what=f"job {letter}: a mend")

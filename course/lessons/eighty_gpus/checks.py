@@ -102,7 +102,11 @@ def check_placement(place: Callable[[list[int]], Sequence]) -> None:
             form = f"{what}: (hosts, slots) for each job, in the order of the jobs"
             for pair in checking.answer(answer, (list, tuple), what=form):
                 is_pair = isinstance(pair, list | tuple) and len(pair) == 2
-                hold(is_pair and {*pair[1]} <= SLOTS, form, pair, "a job gets hosts, and slots")
+                several = (list, tuple, set, frozenset)
+                of_sets = is_pair and all(isinstance(part, several) for part in pair)
+                hold(of_sets, form, pair, "a job gets hosts, and slots: which, and not how many")
+                named = all(isinstance(slot, str) for slot in pair[1]) and {*pair[1]} <= SLOTS
+                hold(named, form, pair, "a job gets hosts, and slots")
             placed = [({*hosts}, {*slots}) for hosts, slots in answer]
             sizes = [len(hosts) for hosts, _ in placed]
             meaning = "each job gets as many hosts as it asks for; the first answer is the first's"

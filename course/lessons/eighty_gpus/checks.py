@@ -51,6 +51,9 @@ def check_slow_pairs(slow_pairs: Callable[[dict], Iterable]) -> None:
             hold(not no_pair, "pairs, as in `figures`", no_pair[:1], "two hosts are asked for each")
             pairs, right = {*answer}, below[0.8 * best]
             meaning = usual[next((most for most in usual if pairs == below[most]), 0.8 * best)]
+            if right and not pairs:
+                meaning = """no pair is called slow: does the limit come from pairs that are slow
+                    themselves, or is it a fixed figure?"""
             asked = f"{len(right)} slow pairs of {len(figures)}; the best has {best:g} GB/s"
             got = f"{len(pairs & right)} of them, and {len(pairs - right)} other pairs"
             hold(pairs == right, asked, got, meaning)

@@ -113,6 +113,7 @@ def one_way(first, second, gpus):
         (checks.check_slow_pairs, answer("7-1", "0.8", "0.5"), "half of the best"),
         (checks.check_slow_pairs, answer("7-1", "0.8", "0.97"), "at most 60 %"),
         (checks.check_slow_pairs, answer("7-1", "0.8 * usual", "39.2"), "the limit a fixed figure"),
+        (checks.check_slow_pairs, answer("7-1", "0.8 * usual", "4.0"), "no pair is called slow"),
         (checks.check_slow_pairs, lambda figures: {*range(17)}, "two hosts are asked"),
         (checks.check_rails, one_ring, "leaves each server by one"),
         (checks.check_rails, lambda tensor, cards: dist.all_reduce(tensor), "dist.all_reduce"),

@@ -1,12 +1,22 @@
-"""What a lesson's notebook keeps to: no answer is seen before it is asked."""
+"""What a lesson's notebook keeps to: no answer before its question, and going back is safe."""
 
 import ast
 import re
+import symtable
 from contextlib import suppress
 from dataclasses import dataclass, field
 
 from course.notebooks import hosted
 from course.predictions import ledger
+
+_FOLD = re.compile(r"<details.*?</details>", re.DOTALL)
+_OURS = re.compile(
+    r"\b(?:in|on) our (?:\w+ )?(?:run|machine|recording)s?\b"
+    r"|\b(?:run|machine|recording)s? of ours\b|\bwe (?:recorded|counted|measured|found) ",
+    re.IGNORECASE,
+)
+_NOT_WORDS = re.compile(r"^\|.*$|`[^`]*`|\]\([^)]*\)", re.MULTILINE)
+_FIGURE, _WORD = re.compile(r"(?<![\w.])\d[\d,.]*"), re.compile(r"[A-Za-z]{2,}")
 
 
 @dataclass
@@ -102,6 +112,59 @@ def given_away(notebook, results=None):
                 yield f"{q.key}: {cell.id} says {given_away!r}"
 
 
+def visible(cell):
+    """What is read of a cell's text while all folds are closed."""
+    return _FOLD.sub("", cell.source)
+
+
+def ours_in_sight(notebook):
+    """Name each sentence that tells of a run of ours beside the learner's own, outside a fold."""
+    for cell in notebook.cells:
+        if cell.cell_type == "markdown":
+            yield from (f"{cell.id}: {match[0]!r}" for match in _OURS.finditer(visible(cell)))
+
+
+def figures_among(notebook):
+    """Count the figures among 100 words that are read while all folds are closed."""
+    texts = [visible(cell) for cell in notebook.cells if cell.cell_type == "markdown"]
+    prose = _NOT_WORDS.sub("", "\n".join(texts))
+    return 100 * len(_FIGURE.findall(prose)) / len(_WORD.findall(prose))
+
+
+def bound_twice(notebook):
+    """Name what a cell takes from one of two: whoever went back to the other has the wrong one."""
+    binding = {}
+    for cell in notebook.cells:
+        if cell.cell_type != "code":
+            continue
+        bound, taken = names(cell.source)
+        for name in sorted(taken):
+            if len(cells := binding.get(name, ())) > 1:
+                yield f"{cell.id} takes {name!r}, which {' and '.join(cells)} bind"
+        for name in bound:
+            binding.setdefault(name, []).append(cell.id)
+
+
+def names(source):
+    """What a cell binds, and what it takes from earlier cells."""
+    plain = re.sub(r"^[%!].*$", "pass", source, flags=re.MULTILINE)
+    cell = symtable.symtable(plain, "cell", "exec")
+    bound = {name.get_name() for name in cell.get_symbols() if name.is_assigned()}
+    bound |= {name.get_name() for name in cell.get_symbols() if name.is_imported()}
+    read = set()
+    for scope in _scopes(cell):
+        for name in scope.get_symbols():
+            if name.is_referenced() and (scope is cell or name.is_global()):
+                read.add(name.get_name())
+    return bound, read - bound
+
+
+def _scopes(outer):
+    yield outer
+    for inner in outer.get_children():
+        yield from _scopes(inner)
+
+
 def verdicts_in_sight(notebook):
     """Name each cell that shows the right letter to whoever scrolls on: such a cell is folded."""
     for place, name, call in calls(notebook):
@@ -117,7 +180,7 @@ def verdicts_in_sight(notebook):
 
 def tells(cell, answer, question):
     """The words of a cell that are the answer to a question; nothing where there are none."""
-    text = cell.source
+    text = visible(cell)
     if cell.cell_type == "code":  # titles and other strings
         values = [node.value for node in nodes(text) if isinstance(node, ast.Constant)]
         text = "\n".join(value for value in values if isinstance(value, str))

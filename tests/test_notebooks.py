@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 
 import nbformat
-from pytest import mark
+from pytest import mark, skip
 
 from course.commands import start
 from course.notebooks import files, hosted, tree
@@ -12,6 +12,11 @@ from tests import spine
 
 ROOT = Path(__file__).resolve().parents[1]
 EXERCISES = sorted((ROOT / "exercises").glob("*.ipynb"))
+TO_MEND = {"01", "02", "04", "05"}
+"""Lessons in whose text our own runs still speak beside the learner's, or too many figures."""
+TO_REBIND = {"05_pipeline_p2p", "05_deeper", "08_ward"}
+"""Notebooks in which going back to a cell may still break what follows. (In 08 each case binds
+`ward` anew, for the cell below it.)"""
 LESSONS = [path for path in tree.kept(ROOT) if path.parent.name != tree.SOLUTIONS]
 
 
@@ -26,6 +31,40 @@ def test_nothing_is_seen_before_it_is_asked(name):
     for copy in (notebook, hosted.fronted(notebook, "https://github.com/a/b", name)):
         found = [*spine.order(copy), *spine.given_away(copy), *spine.verdicts_in_sight(copy)]
         assert found == []
+
+
+CORES = [path for path in LESSONS if path.name[0] == "0" and path.parent.name == tree.LESSONS]
+
+
+@mark.parametrize("path", CORES, ids=lambda path: path.name.partition("_")[0])
+def test_the_learners_run_speaks_and_ours_is_folded(path):
+    if path.name.partition("_")[0] in TO_MEND:
+        skip("to be mended")
+    notebook = files.read(path)
+    assert [*spine.ours_in_sight(notebook)] == []
+    assert spine.figures_among(notebook) <= 4.2, "figures in 100 words outside folds"
+
+
+@mark.parametrize("path", LESSONS, ids=lambda path: path.stem)
+def test_going_back_one_cell_does_not_break_what_follows(path):
+    if path.stem in TO_REBIND:
+        skip("to be mended")
+    assert [*spine.bound_twice(files.read(path))] == []
+
+
+def test_what_is_ours_or_bound_twice_would_be_seen():
+    from tests.course.samples import cell
+
+    fold = "<details><summary>Our run</summary>We measured 4.</details>"
+    told = f"In our recorded run it was 3.\n\n{fold}\n\nOn this machine of ours it took 3 s."
+    notebook = nbformat.v4.new_notebook(cells=[cell("a", told, kind="markdown")])
+    assert [*spine.ours_in_sight(notebook)] == ["a: 'In our recorded run'", "a: 'machine of ours'"]
+    assert round(spine.figures_among(notebook)) == 15  # 2 among 13 words
+    sources = "slow = 1", "def slow(): return [fast for fast in (slow, 2)]", "fast = 3", "slow()"
+    cells = [cell(f"cell-{i}", source) for i, source in enumerate(sources)]
+    found = [*spine.bound_twice(nbformat.v4.new_notebook(cells=cells))]
+    assert found == ["cell-3 takes 'slow', which cell-0 and cell-1 bind"]
+    assert [*spine.bound_twice(nbformat.v4.new_notebook(cells=cells[1:]))] == []
 
 
 def test_copies_in_work_hold_no_outputs_and_no_dead_links(tmp_path):

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 from pytest import approx, mark
 
 from course.lessons.gradient_all_reduce import evidence, experiment
-from course.predictions.board import STANDS
+from course.predictions.board import FELL, NOT_JUDGED, STANDS
 from course.runs import by_case
 from labkit.measure.records import load
 from tests.course.lessons.cells import Cells
@@ -43,9 +43,18 @@ def test_overlap_shortens_every_step_where_computing_sleeps(with_4):
 def test_our_own_calm_run_leaves_less_bandwidth_or_arithmetic_and_what_nobody_asked():
     board = evidence.INVESTIGATION.recorded()
     assert board.left == ["c", "d", "e"]
-    assert board.fates == {"a": "fell, by A", "b": "fell, by B", "c": "still standing",
-                           "d": "still standing"}  # fmt: skip
+    assert board.fates == {"a": "fell, by A", "b": "fell, by B", "c": "still standing"}
+    assert board.state("d") == NOT_JUDGED, '"about 60ms" and the kind of host decide it'
     assert "how many GPUs the benchmark ran" in board.verdict()
+
+
+@mark.parametrize(("ms", "state"), [(8, FELL), (15, NOT_JUDGED), (40, NOT_JUDGED)])
+def test_our_price_of_a_call_clears_many_calls_or_says_nothing(ms, state):
+    small = RUNS[f"all_reduce of {experiment.SMALL} bytes"]
+    priced = dataclasses.replace(small, samples=[[ms / 1e3] * 5] * 4)
+    board = evidence.INVESTIGATION.empty()
+    evidence.small_calls(board, priced)
+    assert board.state("b") == state
 
 
 def test_what_is_known_of_the_thread_is_what_it_says():

@@ -4,12 +4,15 @@ import ast
 import inspect
 from contextlib import nullcontext
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
+import torch
 
 from course.lessons.pipeline_p2p import experiment
 from course.lessons.pipeline_p2p.programs import work_in_line
 from course.lessons.pipeline_p2p.schedules import SCHEDULES
+from course.place import Place
 from labkit.measure.records import load
 from tests.course.lessons.cells import Cells, ClaimFailed
 
@@ -77,3 +80,25 @@ def test_without_links_the_recorded_run_bears_the_lesson_out(monkeypatch, tmp_pa
     for name in ("mystery", "slow", "fast", "longer", "free"):
         assert names[name].tier == "RECORDED"
     assert names["board"].left == ["d"]
+
+
+def test_ten_copies_are_judged_by_what_arrived(capsys):
+    """With the CPU in the place of the other two GPUs: only rank 0 copies, and sees what came."""
+    to_the_cpu = SimpleNamespace(full=torch.full, device=lambda *gpu: "cpu")
+    names = LESSON.imported | {"torch": to_the_cpu}
+    cell = ast.parse(LESSON.sources["on-gpus"])
+    cell.body = [part for part in cell.body if isinstance(part, ast.FunctionDef)]
+    exec(compile(cell, "on-gpus", "exec"), names)
+
+    def loses_one(rank, tensors):
+        arrived = names["copies"](rank, tensors)
+        return arrived | {9: torch.zeros(64)} if arrived else {}
+
+    ways = {"copies": names["copies"], "a copy lost": loses_one, "sends": names["sends"]}
+    names["measured"](Place(hosts=1, ranks_per_host=3), ways, 64)
+    told = "every rank has its messages"
+    assert capsys.readouterr().out.splitlines() == [
+        f"copies: {told}: True",
+        f"a copy lost: {told}: False",
+        f"sends: {told}: True",
+    ]

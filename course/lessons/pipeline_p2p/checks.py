@@ -84,7 +84,10 @@ def _hold_order(steps: Any, tasks: Sequence[Task], stages: int, rank: str) -> No
     place = {part: number for number, step in enumerate(steps) for part in schedules.parts(step)}
     for task in tasks:
         into = schedules.transfer_into(task, stages)
-        in_time = into is None or place.get(into, math.inf) < place[task]
+        received = f"{rank}: a batch with {into}, which {task} needs"
+        named = f"a rank receives what its left neighbour sends: activation({task.stage - 1}, k)"
+        hold(into is None or into in place, received, found, named)
+        in_time = into is None or place[into] < place[task]
         is_made = place.get(schedules.transfer_out_of(task, stages), math.inf) > place[task]
         asked = f"{rank}: {task} after its input is received, before its output is sent"
         late = "what is not computed cannot leave: put the send after the task"

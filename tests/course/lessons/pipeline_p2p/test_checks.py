@@ -104,6 +104,31 @@ def test_a_wrong_function(check, exercise, changes, words):
     assert words in refusal(check, ours(exercise, *changes))
 
 
+def receives_named_as_its_own_sends(rank, *, stages, micro_batches):
+    steps = []
+    for k in range(micro_batches):
+        if rank > 0:
+            steps.append(schedules.Batch((schedules.activation(rank, k),)))
+        steps.append(schedules.Task("F", rank, k))
+    return steps
+
+
+def no_receive_at_all(rank, *, stages, micro_batches):
+    steps = []
+    for k in range(micro_batches):
+        steps.append(schedules.Task("F", rank, k))
+        if rank < stages - 1:
+            steps.append(schedules.Batch((schedules.activation(rank, k),)))
+    return steps
+
+
+@pytest.mark.parametrize("program", [receives_named_as_its_own_sends, no_receive_at_all])
+def test_a_receive_that_is_missing_is_not_called_late(program):
+    told = refusal(checks.check_inference_program, program)
+    assert "F0 0→1, which F0 needs" in told and "activation(0, k)" in told
+    assert "post the receive earlier" not in told
+
+
 @pytest.mark.parametrize(
     ("check", "answer", "words"),
     [

@@ -391,12 +391,12 @@ def never_talk(sizes: Sizes) -> dict[str, dict[str, Any]]:
     groups = [dist.new_group([2 * pair, 2 * pair + 1]) for pair in range(pairs)]
     x = torch.zeros(100, device=device())
 
-    def calls(calling: int) -> None:
-        for _ in range(sizes.calls if rank < 2 * calling else 0):
+    def calls(calling: int, count: int) -> None:
+        for _ in range(count if rank < 2 * calling else 0):
             dist.all_reduce(x, group=groups[rank // 2])
         synchronize()
 
-    calls(pairs)  # connects
+    calls(pairs, sizes.calls)  # connects
     for calling in range(1, pairs + 1):
         accounts[_pairs(calling)] = accounted(partial(calls, calling), sizes.calls)
     return accounts

@@ -125,10 +125,13 @@ def ours_in_sight(notebook):
 
 
 def figures_among(notebook):
-    """Count the figures among 100 words that are read while all folds are closed."""
+    """Count the figures among 100 words that are read while all folds are closed.
+
+    Fewer words than 100 count as 100.
+    """
     texts = [visible(cell) for cell in notebook.cells if cell.cell_type == "markdown"]
     prose = _NOT_WORDS.sub("", "\n".join(texts))
-    return 100 * len(_FIGURE.findall(prose)) / len(_WORD.findall(prose))
+    return 100 * len(_FIGURE.findall(prose)) / max(100, len(_WORD.findall(prose)))
 
 
 def bound_twice(notebook):

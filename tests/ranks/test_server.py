@@ -63,6 +63,9 @@ except (LaunchError, RuntimeError, OSError) as error:
 
 
 def test_where_no_further_process_can_be_made_the_limit_is_named():
+    closed = any(not folder.stat().st_mode & 1 for folder in Path(sys.executable).parents)
+    if os.getuid() == 0 and closed:
+        pytest.skip("whom a limit holds may not start this Python")
     for limit in ("3", "12"):
         done = python("-c", FEW_PROCESSES.replace("MOST", limit), cwd="/")
         assert "ulimit -u" in done.stdout, (limit, done.stdout, done.stderr)

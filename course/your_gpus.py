@@ -11,7 +11,6 @@ The same programs run by NCCL on GPUs and by gloo on CPUs, since they take their
 
 import itertools
 import math
-import os
 import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -23,7 +22,7 @@ import torch.distributed as dist
 
 from course import published
 from course.comm import buckets
-from course.comm.collectives import event, synchronize
+from course.comm.collectives import event, synchronize, take_turns
 from course.lessons.coalesced_broadcast import programs as broadcasts
 from course.lessons.equivalent_collectives import model as puzzle
 from course.lessons.equivalent_collectives.programs import WAYS
@@ -125,23 +124,12 @@ def in_turn(ways: Mapping[str, Callable[[], Any]], rounds: int) -> Samples:
 
     In it a group makes its communicator, pairs connect, and libraries load.
     """
-    samples: Samples = {way: [] for way in ways}
-    for _ in range(1 + rounds):
-        for way, call in ways.items():
-            samples[way] += time_calls(call, warmup=0, iters=1)
-    return {way: seconds[1:] for way, seconds in samples.items()}
+    samples = take_turns(list(ways.values()), 1 + rounds)
+    return {way: seconds[1:] for way, seconds in zip(ways, samples, strict=True)}
 
 
 def nothing() -> None:
     """Do nothing, while others are timed."""
-
-
-def free_bytes() -> float:
-    """Return how many bytes of its GPU this rank may count on; who shares it gets a share."""
-    dist.all_reduce(torch.ones(1, device=device()))  # CUDA and NCCL take theirs first
-    synchronize()
-    here = int(os.environ.get("LOCAL_WORLD_SIZE", dist.get_world_size()))
-    return torch.cuda.mem_get_info()[0] / math.ceil(here / torch.cuda.device_count())
 
 
 # Which pairs are near? (lesson 04)

@@ -5,6 +5,7 @@ wrong chunk, a rank counted twice or a result in the wrong place cannot go unnot
 sum is computed without communication.
 """
 
+import math
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -13,6 +14,7 @@ import torch
 import torch.distributed as dist
 
 from labkit.measure import timing
+from labkit.ranks import torchrun
 from labkit.ranks.devices import device
 
 # torch 2.13 renamed these two and warns of the old names; labkit and the lessons call these.
@@ -52,6 +54,18 @@ def synchronize() -> None:
     """Wait for this rank's GPU, where it has one."""
     if device().type == "cuda":
         torch.cuda.synchronize()
+
+
+def free_bytes() -> float:
+    """Return how many bytes of its GPU this rank may count on; who shares it gets a share.
+
+    All ranks call it together.
+    """
+    dist.all_reduce(torch.ones(1, device=device()))  # CUDA and NCCL take theirs first
+    synchronize()
+    rank, everybody = dist.get_rank(), range(dist.get_world_size())
+    neighbours = next((node for node in torchrun.nodes() if rank in node), everybody)
+    return torch.cuda.mem_get_info()[0] / math.ceil(len(neighbours) / torch.cuda.device_count())
 
 
 def take_turns(calls: Sequence[Callable[[], Any]], rounds: int) -> list[list[float]]:

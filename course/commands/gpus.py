@@ -35,6 +35,7 @@ class Answer(NamedTuple):
     row: Row
     records: Sequence[Record]
     reason: str = ""
+    failed: bool = False
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -125,7 +126,8 @@ def choose_place(options: argparse.Namespace) -> Place | None:
 
 def choose_sizes(place: Place, *, quick: bool) -> Sizes:
     """Ask every rank what it may fill of its GPU, before anything is measured."""
-    from course.your_gpus import Sizes, free_bytes
+    from course.comm.collectives import free_bytes
+    from course.your_gpus import Sizes
 
     if place.backend != "nccl":
         return Sizes.on_cpus(quick=quick)
@@ -147,7 +149,7 @@ def measured(place: Place, sizes: Sizes, rows: Sequence[Row]) -> Iterator[Answer
         except (RuntimeError, ArithmeticError) as error:
             if torchrun.is_here():  # the other ranks have lost this one: the job is over
                 raise
-            yield Answer(row, [], f"It failed: {first_line(error)}")
+            yield Answer(row, [], f"It failed: {first_line(error)}", failed=True)
 
 
 def recorded(row: Row, library: Sequence[Record]) -> Answer:
@@ -168,7 +170,7 @@ def finish(answers: Sequence[Answer], page: Path) -> int:
         print(f"\npage: {page}")
         if kept:
             print(f"records: {records.save(kept, page.with_suffix('.json'))}")
-    return int(any(answer.reason.startswith("It failed") for answer in answers))
+    return int(any(answer.failed for answer in answers))
 
 
 def table(answers: Sequence[Answer]) -> Table:
@@ -176,7 +178,7 @@ def table(answers: Sequence[Answer]) -> Table:
     from labkit.measure.tables import Table
 
     rows = []
-    for number, (row, records, reason) in enumerate(answers, 1):
+    for number, (row, records, reason, _) in enumerate(answers, 1):
         lines = row.lines(records) if records else [(reason, "", "")]
         rows.append([number, row.question, "", ""])
         rows += [["", f"  {what}", here, elsewhere] for what, here, elsewhere in lines]
@@ -192,7 +194,7 @@ def written(answers: Sequence[Answer]) -> str:
     page = Page("Your machine, asked what the threads asked")
     origins = {str(record.provenance) for answer in answers for record in answer.records}
     page.table(Table(["measured on"], [[origin] for origin in sorted(origins)]))
-    for row, records, reason in answers:
+    for row, records, reason, _ in answers:
         page.heading(row.question)
         if not records:
             page.table(Table(["not measured"], [[reason]]))

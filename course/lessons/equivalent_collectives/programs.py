@@ -12,7 +12,13 @@ import torch
 import torch.distributed as dist
 
 from course.comm import algorithms, collectives
-from course.comm.collectives import all_gather_single, pattern, reduce_scatter_single, total
+from course.comm.collectives import (
+    all_gather_single,
+    free_bytes,
+    pattern,
+    reduce_scatter_single,
+    total,
+)
 from labkit.measure import wire
 from labkit.ranks.devices import device
 
@@ -134,8 +140,7 @@ def most_floats(wanted: int) -> int:
     """
     n = dist.get_world_size()
     if device().type == "cuda":
-        free = torch.cuda.mem_get_info()[0]
-        wanted = min(wanted, int(0.8 * free) // (4 * (2 * n + 1)))
+        wanted = min(wanted, int(0.8 * free_bytes()) // (4 * (2 * n + 1)))
     return wanted // n * n
 
 

@@ -48,7 +48,8 @@ class Judged(NamedTuple):
         used = f"other programs used {self.others:.1f} CPUs" if self.disturbed else ""
         if self.crowded:
             return f"{used}, too many for a ratio of times, whatever the rounds say"
-        if len(set(self.rounds)) == 1 and self.rounds[0] is not None:
+        agree = len(set(self.rounds)) == 1 and self.rounds[0] is not None
+        if agree or len(self.rounds) == 1:  # a single round is not split
             return used
         yes, no = self.rounds.count(True), self.rounds.count(False)
         split = f"{yes} of {len(self.rounds)} rounds say yes, {no} say no"

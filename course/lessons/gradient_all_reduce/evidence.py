@@ -123,9 +123,10 @@ def link(board: Board, job: SlowJob = THREAD, rounds: Sequence[tuple[float, floa
     `rounds` holds what was measured in training and in the benchmark, in seconds; without, the
     job's own figures count, which somebody published, and what "about 60ms" may mean.
     """
-    measured = rounds or [(job.in_training, seconds) for seconds in ABOUT_60_MS]
-    training = [job.of_the_link(in_training) for in_training, _ in measured]
-    alone = [job.of_the_link(benchmark) for _, benchmark in measured]
+    in_training = [seconds for seconds, _ in rounds] or [job.in_training]
+    benchmarks = [seconds for _, seconds in rounds] or ABOUT_60_MS
+    training = [job.of_the_link(seconds) for seconds in in_training]
+    alone = [job.of_the_link(seconds) for seconds in benchmarks]
     common = {"records": records, "exact": not rounds}
     carries = "what its link carries" if rounds else "what NCCL counts for its link"
     predicts = f"training uses at most half of {carries}; at 80 % or more it falls"

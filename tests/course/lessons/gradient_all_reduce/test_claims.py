@@ -46,6 +46,8 @@ def test_our_own_calm_run_leaves_less_bandwidth_or_arithmetic_and_what_nobody_as
     assert board.fates == {"a": "fell, by A", "b": "fell, by B", "c": "still standing"}
     assert board.state("d") == NOT_JUDGED, '"about 60ms" and the kind of host decide it'
     assert "how many GPUs the benchmark ran" in board.verdict()
+    assert "rounds" not in board.tests["d", "D"].weight, "what was published is one figure"
+    assert board.tests["c", "D"].judged.rounds == (True,)
 
 
 @mark.parametrize(("ms", "state"), [(8, FELL), (15, NOT_JUDGED), (40, NOT_JUDGED)])

@@ -96,7 +96,7 @@ def run(course, *arguments):
     return done.stdout
 
 
-@mark.slow
+@mark.exhaustive
 @mark.timeout(600)
 def test_a_folder_and_its_notebooks_are_a_lesson(course):
     commands = ("run toy --quick", "sync --outputs", "check", "progress")

@@ -136,6 +136,7 @@ def test_a_rank_that_dies_in_the_middle_ends_the_other_node_and_is_named(tmp_pat
     assert re.search(r"rank +: 1 .*\n +exitcode +: -9", there), there
 
 
+@mark.exhaustive
 @needs_hosts
 @mark.timeout(240)
 def test_two_hosts_of_a_fabric_are_two_nodes(tmp_path):

@@ -20,13 +20,14 @@ from labkit.measure.records import Record
 NAME = "coalesced-broadcast"
 RECORDING = Path(__file__).with_name("recording.json")
 ROUNDS, IN_A_ROUND = 4, 3  # rounds of an experiment; broadcasts of each way in a round
-IN_A_ROUND_OF = {"E": 6}
+IN_A_ROUND_OF = {"E": 4}
 """Other rounds: what E leaves is as small as what the new pages of 25 MB vary by."""
 LINK, NARROW = "2gbit", 0.4
 """A link between hosts, and the width of the network that is sent there: the bytes go with its
 square."""
-HUGE_PAGES = {"GLIBC_TUNABLES": "glibc.malloc.hugetlb=1"}
-"""The environment in which glibc asks for huge pages; it is read when a process starts."""
+HUGE_PAGES = {"THP_MEM_ALLOC_ENABLE": "1"}
+"""The environment in which PyTorch asks for huge pages, where a tensor has 2 MiB or more; a rank
+reads it when it makes its first tensor."""
 SETTING = Path("/sys/kernel/mm/transparent_hugepage/enabled")
 GIVEN = {
     "madvise": "to programs that ask (`madvise`), and yours has not asked so far: in half of its "

@@ -4,6 +4,7 @@ Each experiment takes one suspect away, or changes it alone, and asks what becom
 Its arms are known by their values, not by their names. Both partners of a pair share one CPU.
 """
 
+import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from statistics import fmean, median
 from typing import Any
@@ -182,37 +183,57 @@ def above_bound(record: Record) -> list[float]:
     return [t / least for t, least in zip(by_round(record, fmean), bound(record), strict=True)]
 
 
-def like_ours(records: Sequence[Record], seconds: dict[int, float]) -> dict[int, float]:
+def times(records: Sequence[Record], cpus: int, number: int | None = None) -> dict[int, float]:
+    """Return, by pairs, the posted script's seconds per call on so many CPUs.
+
+    They are those of the round with this number; without one, the median of all rounds.
+    """
+    return {
+        record.params["pairs"]: record.summary.median if number is None else record.seconds[number]
+        for record in records
+        if record.params.get("cpus") == cpus and not record.params.get("apart")
+    }
+
+
+def like_ours(ours: dict[int, float], seconds: dict[int, float]) -> dict[int, float]:
     """Return, by pairs, in how many CPUs like one of ours calls would take so long.
 
     That is our time on one CPU in theirs: past the knee, times go with 1 / CPUs.
     """
-    ours = {r.params["pairs"]: r.seconds[0] for r in records if r.params.get("cpus") == 1}
     return {p: ours[p] / seconds[p] for p in ours if p in seconds}
 
 
-def cpus_of(records: Sequence[Record], seconds: dict[int, float]) -> float:
+def cpus_of(ours: dict[int, float], seconds: dict[int, float]) -> float:
     """Return the median of `like_ours` from four pairs on, where the CPUs are full, or of all."""
-    cpus = like_ours(records, seconds)
+    cpus = like_ours(ours, seconds)
     return median([cpus[p] for p in cpus if p >= 4] or cpus.values())
 
 
 def growth(records: Sequence[Record]) -> str:
     """Say how many times as long as one pair the most pairs take on one CPU."""
-    ours = {r.params["pairs"]: r.seconds[0] for r in records if r.params.get("cpus") == 1}
+    ours = times(records, 1)
     few, most = min(ours), max(ours)
     return f"on one CPU {most} pairs take {ours[most] / ours[few]:.1f} times as long as {few}"
 
 
-def in_words(records: Sequence[Record], seconds: dict[int, float]) -> str:
-    """Say on how many CPUs like ours somebody's calls take as long, and our own on two."""
-    theirs = cpus_of(records, seconds)
-    two = {r.params["pairs"]: r.seconds[0] for r in records if r.params.get("cpus") == 2}
-    said = f"The asker's calls take as long as on {theirs:.1f} CPUs like yours"
-    said += f"; your own calls on two come out as {cpus_of(records, two):.1f}." if two else "."
-    if theirs < HALF_OF_48:
-        said += "\nSo their 48 CPUs cannot all have been at work: the job had a few, or one."
-    return said
+def in_words(records: Sequence[Record], seconds: dict[int, float], shared: Sequence[Record]) -> str:
+    """Say on how many CPUs like ours somebody's calls take as long, and by B our own on two."""
+    rounds = range(records[0].params["rounds"])
+    theirs = [cpus_of(times(records, 1, number), seconds) for number in rounds]
+    of_all = cpus_of(times(records, 1), seconds)
+    said = f"The asker's calls take as long as on {of_all:.1f} CPUs like yours ({_in_row(theirs)})"
+    with contextlib.suppress(LookupError):  # B's cell has told which arm is missing
+        two = [100 / share for share in two_cpus(shared)[-1]]
+        said += (
+            f";\nby B your own calls on two take as long as on {median(two):.1f} ({_in_row(two)})"
+        )
+    if max(theirs) < HALF_OF_48:
+        said += ".\nSo their 48 CPUs cannot all have been at work: the job had a few, or one"
+    return f"{said}."
+
+
+def _in_row(rounds: Sequence[float]) -> str:
+    return f"by rounds: {' '.join(f'{each:.1f}' for each in rounds)}"
 
 
 def accounts_in_words(records: Sequence[Record]) -> str:

@@ -11,7 +11,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import chain, product
 from pathlib import Path
 from statistics import fmean
@@ -27,6 +27,8 @@ from labkit.ranks import affinity, torchrun
 NAME = "gloo-scaling"
 RECORDING = Path(__file__).with_name("recording.json")  # of a virtual machine of two CPUs
 ROUNDS, MOST = 3, 8  # of an experiment; and its most pairs
+LONE = 800
+"""Calls where one pair alone calls in C: how ranks meet, before, costs the more the more exist."""
 PLACES = {"not pinned": {}, "on one CPU": {"cpus": 1}, "on two CPUs": {"cpus": 2},
           "a quota of one CPU": {"quota": 1.0},
           "partners apart": {"cpus": 2, "apart": True}}  # fmt: skip
@@ -46,13 +48,13 @@ Arms = Mapping[str, Mapping[str, Any]]
 def arms(name: str, most: int = MOST, threads: int = 8) -> Arms:
     """Return what takes turns in an experiment of the board."""
     job, full = {"pairs": most, "cpus": 2}, {"pairs": most, "cpus": 1}
-    shared = (1, 1), (most // 2, 1), (most, 1), (most, 2)
+    shared = (1, 1), (most, 1), (most, 2)
     return {
         "A": {"the job": job, "large": job | {"numel": 2**18, "calls": 10}},
         "B": {f"{p} pairs, {c} CPU": {"pairs": p, "cpus": c} for p, c in shared},
         "C": {
-            "one pair": full | {"pairs": 1},
-            "one calls": full | {"calling": 1},
+            "one pair": full | {"pairs": 1, "calls": LONE},
+            "one calls": full | {"calling": 1, "calls": LONE},
             "all call": full,
         },
         "D": {
@@ -67,12 +69,13 @@ def run(*, quick: bool = False, progress: runs.Say = runs.quiet) -> list[Record]
     pairs = range(1, Place(2 * MOST).world_size // 2 + 1)  # under torchrun as many as there are
     places = PLACES if can_measure() else {"not pinned": {}}
     progress("the posted script")
-    measured = posted(programs.as_posted, places, pairs=[*pairs[:2], pairs[-1]] if quick else pairs)
+    pairs = [*pairs[:2], pairs[-1]] if quick else pairs
+    measured = posted(programs.as_posted, places, pairs=pairs, rounds=1 if quick else ROUNDS)
     if not can_measure() or torchrun.is_here():
         return measured
     for name in "ABCD":
         progress(f"experiment {name}")
-        measured += compare(name, programs.calls, arms(name))
+        measured += compare(name, programs.calls, arms(name), metered=name == "A")
     progress("what comes after the board")
     measured += compare("anywhere", programs.calls, ANYWHERE)
     measured += compare("ways", programs.each_way, WAYS, rounds=1)
@@ -116,7 +119,8 @@ def posted(
     program: Callable[[int, int], float],
     places: Arms,
     *,
-    pairs: Iterable[int] = range(1, MOST + 1),
+    pairs: Sequence[int] = range(1, MOST + 1),
+    rounds: int = 1,
     place: Place | None = None,
 ) -> list[Record]:
     """Run the thread's script with each number of pairs in each place, in turns.
@@ -125,6 +129,7 @@ def posted(
         program: ``program(rank, world_size)`` returns seconds per call; rank 0's are kept.
         places: By name; `PLACES`, or some of them.
         pairs: Numbers of pairs.
+        rounds: In each of them every number of pairs is launched once in every place.
         place: GPUs, if they are not this machine's CPUs.
     """
     if not can_measure() and any("cpus" in arm for arm in places.values()):
@@ -132,16 +137,23 @@ def posted(
         return [one for one in recorded("posted") if one.case in places]
     chosen = possible({name: {"pairs": 1} | arm for name, arm in places.items()})
 
+    def seconds(name: str, p: int) -> float:
+        arm, here = chosen[name], place or Place(2 * p)
+        limited = quota.group(arm["quota"]) if "quota" in arm else contextlib.nullcontext()
+        with limited as group:
+            options = {"world_size": 2 * p, "timeout": 120}
+            return here.launch(_posted, program, arm, group, **options)[0]
+
     def measure() -> list[Record]:
+        launched: dict[tuple[str, int], list[float]] = {}
+        for _, p, name in product(range(rounds), pairs, chosen):
+            launched.setdefault((name, p), []).append(seconds(name, p))
         made = []
-        for p, (name, arm) in product(pairs, chosen.items()):
-            here, params = place or Place(2 * p), {"part": "posted", **arm, "pairs": p}
-            limited = quota.group(arm["quota"]) if "quota" in arm else contextlib.nullcontext()
-            with limited as group:
-                options = {"world_size": 2 * p, "timeout": 120}
-                (seconds, *_) = here.launch(_posted, program, arm, group, **options)
-            made.append(here.record(name, [[seconds]], experiment=NAME, params=params))
-        return sorted(made, key=lambda record: [*places].index(record.case))
+        for name, p in product(chosen, pairs):
+            params = {"part": "posted", **chosen[name], "pairs": p, "rounds": rounds}
+            samples, here = [launched[name, p]], place or Place(2 * p)
+            made.append(here.record(name, samples, experiment=NAME, params=params))
+        return made
 
     return runs.watched(measure)
 
@@ -162,6 +174,7 @@ def compare(
     *,
     rounds: int = ROUNDS,
     rate: str | None = None,
+    metered: bool = False,
 ) -> list[Record]:
     """Run a program in arms that take turns, and return a record for each arm.
 
@@ -173,6 +186,7 @@ def compare(
         rounds: In each of them all arms take turns.
         rate: Of the one link between two hosts, `FabricUnavailable` where none can be made; None:
             all ranks on this machine's loopback.
+        metered: Ask the program to count bytes as well: its arms get this under the same name.
     """
     chosen = possible(asked) if can_measure() else {}
     if not chosen:
@@ -187,7 +201,8 @@ def compare(
         for _, (name, arm) in product(range(rounds), chosen.items()):  # drift meets all of them
             options = {"threads": arm.get("threads", 1), "timeout": 120}
             with place(arm).up() as here:
-                launched[name].append(here.launch(_pinned, program, arm, **options))
+                given = arm | {"metered": metered}
+                launched[name].append(here.launch(_pinned, program, given, **options))
         made = []
         for name, arm in chosen.items():
             by_rank = zip(*launched[name], strict=True)

@@ -36,5 +36,6 @@ def measure(letter: str) -> list[Record]:
         return programs.calls(WORLDS[letter] | arm | {"calls": WORLDS[letter]["calls"]})
 
     for name in "ABCD":
-        made += problem.compare(name, program, problem.arms(name, most, threads=2), rate=rate)
+        arms = problem.arms(name, most, threads=2)
+        made += problem.compare(name, program, arms, rate=rate, metered=name == "A")
     return [replace(record, params=record.params | {"world": letter}) for record in made]

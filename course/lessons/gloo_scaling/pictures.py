@@ -23,6 +23,11 @@ def per_call() -> dict[int, float]:
     return {p: 1e6 * s / calls for p, s in enumerate(figures["seconds"].value, start=1)}
 
 
+def asker() -> dict[int, float]:
+    """Return the thread's figures: pairs -> seconds per call."""
+    return {pairs: us / 1e6 for pairs, us in per_call().items()}
+
+
 def theirs_and_ours(records: Sequence[Record]) -> Axes:
     """Draw the posted script's time per call, the asker's beside ours."""
     ax = plots.new_axes("The posted script", x="Pairs of ranks", y="Time per call", yunit="µs")
@@ -37,12 +42,12 @@ def theirs_and_ours(records: Sequence[Record]) -> Axes:
 def like_ours(records: Sequence[Record]) -> Axes:
     """Draw in how many CPUs like ours the asker's calls would take so long, ours, and the bet."""
     ax = plots.new_axes("How many CPUs?", x="Pairs of ranks", y="CPUs like one of ours")
-    seconds = {ASKER: {p: us / 1e6 for p, us in per_call().items()}}
+    seconds, ours = {ASKER: asker()}, evidence.times(records, 1)
     for record in records:
         if record.params.get("cpus") != 1:
-            seconds.setdefault(record.case, {})[record.params["pairs"]] = record.seconds[0]
-    lines = {label: evidence.like_ours(records, times) for label, times in seconds.items()}
-    said = [f"{label}: {evidence.cpus_of(records, times):.1f}" for label, times in seconds.items()]
+            seconds.setdefault(record.case, {})[record.params["pairs"]] = record.summary.median
+    lines = {label: evidence.like_ours(ours, times) for label, times in seconds.items()}
+    said = [f"{label}: {evidence.cpus_of(ours, times):.1f}" for label, times in seconds.items()]
     text = f"Our time on one CPU over the time. Median from 4 pairs: {'; '.join(said)}."
     plots.describe(ax, text)
     _beside_the_asker(ax, lines, records).set_ylim(bottom=0)

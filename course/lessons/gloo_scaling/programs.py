@@ -25,7 +25,7 @@ from labkit.measure import sched, timing, wire
 from labkit.ranks import affinity
 
 SHAPE = (10, 10)
-BLOCKS = ROUNDS = 3  # of `each_way`
+ROUNDS, BLOCKS = 3, 2  # of `each_way`
 Way = Callable[[list[torch.Tensor], Any], None]
 
 
@@ -177,28 +177,30 @@ def never_preempt() -> None:
             os.sched_setscheduler(int(thread.name), os.SCHED_BATCH, os.sched_param(0))
 
 
-def accounted(go: Callable[[int], None], calls: int) -> dict[str, Any]:
+def accounted(go: Callable[[int], None], calls: int, metered: bool = False) -> dict[str, Any]:
     """Time a block of so many calls, which ``go(calls)`` makes, and account for this rank's time.
 
-    Two short blocks come first: they warm up, and the bytes of one are counted. To read the
-    accounts takes half a millisecond of CPU time, so they are read *around* the stopwatch. Then
-    they hold that reading, too, and how ranks meet before and after the block: what a block without
-    a call costs is taken away.
+    A short block comes first, to warm up; if `metered`, its bytes are counted. To read the accounts
+    takes half a millisecond of CPU time, so they are read *around* the stopwatch. Then they hold
+    that reading, too, and how ranks meet before and after the block: what a block without a call
+    costs is taken away.
 
     Returns:
         ``samples``: the block's seconds per call. Per call, in seconds: ``on_cpu`` and ``waiting``
-        (all threads), ``loop`` (on a CPU in gloo's loop threads); ``switches`` and bytes ``sent``
-        per call.
+        (all threads), ``loop`` (on a CPU in gloo's loop threads); ``switches`` and, if metered,
+        bytes ``sent`` per call.
     """
-    few = min(calls, 20)
-    timing.time_calls(partial(go, few), warmup=0, iters=1)
-    with wire.meter() as meter:
+    few, result = min(calls, 20), {}
+    if metered:
+        with wire.meter() as meter:
+            go(few)
+        result["sent"] = sum(traffic.sent for traffic in meter.report.flows.values()) / few
+    else:
         go(few)
-    sent = sum(traffic.sent for traffic in meter.report.flows.values())
     without, _ = _watched(partial(go, 0))
     totals, seconds = _watched(partial(go, calls))
     per_call = {name: (total - without[name]) / calls for name, total in totals.items()}
-    return {"samples": [seconds / calls], "sent": sent / few} | per_call
+    return {"samples": [seconds / calls]} | result | per_call
 
 
 def _watched(block: Callable[[], None]) -> tuple[dict[str, float], float]:
@@ -248,7 +250,7 @@ def calls(arm: Mapping[str, Any]) -> dict[str, Any]:
                 time.sleep(off)
             dist.all_reduce(x, group=group)
 
-    return accounted(go, arm.get("calls", max(200, 800 // calling)))
+    return accounted(go, arm.get("calls", 200), arm.get("metered", False))
 
 
 def messages(arm: Mapping[str, Any]) -> dict[str, Any]:

@@ -141,6 +141,14 @@ def test_rounds_that_disagree_decide_nothing():
     assert held(made, kept.case, mixed).state("c") == "not judged"
 
 
+def test_where_no_huge_page_came_e_says_nothing(capsys):
+    made = of("E")
+    alike = [replace(record, values={"faults": 25_000.0}) for record in made]
+    assert held(alike).left == [*"abcd"]
+    assert "gave no huge pages" in capsys.readouterr().out
+    assert held(made).left == ["c"]
+
+
 def test_without_a_difference_there_is_nothing_to_explain():
     made = of("A")
     board = held(made, "all in one", next(r for r in made if r.case == "25 MB").samples)

@@ -37,6 +37,8 @@ class Lesson:
     number: str
     """As its notebooks' names begin: ``"01"``. Lessons stand in the order of their numbers."""
     title: str
+    minutes: int
+    """What its core takes with thinking, as players estimated."""
     experiment: str = ""
     """What `course run` calls the folder's module ``experiment``; empty where there is none."""
     package: str = ""  # "course.lessons.gloo_scaling"; `find` fills it in

@@ -106,8 +106,9 @@ def course_map(course: Path = ROOT, *, above: str = "") -> str:
         comes_next = comes_next and done
         passed = _passed(lesson, course, book)
         link = f"[{sum(passed)} of {len(passed)}]({above}exercises/{tasks.name})" if tasks else ""
-        rows.append(f"| {number} | {title} | {state} | {link} | {due[number] or ''} |")
-    head = "| | Lesson | | Exercises passed | Questions due |\n|---|---|---|---|---|"
+        about = lesson.minutes
+        rows.append(f"| {number} | {title} | {about} | {state} | {link} | {due[number] or ''} |")
+    head = "| | Lesson | Minutes | | Exercises passed | Questions due |\n|---|---|---|---|---|---|"
     return "\n".join([head, *rows])
 
 

@@ -11,6 +11,7 @@ import hashlib
 import json
 import os
 import sys
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -44,8 +45,11 @@ PAGES = (  # what notebooks link; copied too, so that a learner's click finds it
 )
 _MANIFEST = ".copies.json"  # in `work/`: what was copied last, as fingerprints by name
 _SETTINGS = ROOT / "work" / ".jupyterlab"
-_NO_NEWS = {"@jupyterlab/apputils-extension:notification": {"fetchNews": "false"}}
-"""Else JupyterLab asks at first about news that nobody came for."""
+_OVERRIDES = {
+    "@jupyterlab/apputils-extension:notification": {"fetchNews": "false"},  # nobody came for news
+    "@jupyterlab/docmanager-extension:plugin": {"autosaveInterval": 20},  # seconds; its own are 120
+}
+_COPIED, _RENEWED = "copied", "brought up to date"
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -60,11 +64,11 @@ def main(options: argparse.Namespace) -> int:
     """Do it all; return JupyterLab's exit status, or 1 when the course cannot run here."""
     if doctor.main(options):
         return 1
-    for line in refresh(ROOT, ROOT / "work") or ["work/ is up to date."]:
+    for line in in_lines(refresh(ROOT, ROOT / "work")):
         print(line)
     write_start_page(ROOT, ROOT / "work")
     _SETTINGS.mkdir(exist_ok=True)  # a learner's own settings override these
-    (_SETTINGS / "overrides.json").write_text(json.dumps(_NO_NEWS))
+    (_SETTINGS / "overrides.json").write_text(json.dumps(_OVERRIDES))
     sys.stdout.flush()
     server.discard()  # it started the doctor's two ranks
     os.chdir(ROOT)
@@ -100,37 +104,49 @@ def write_start_page(course: Path, work: Path) -> None:
     files.write(files.canonical(v4.new_notebook(cells=cells)), work / FIRST)
 
 
-def refresh(course: Path, work: Path) -> list[str]:
-    """Bring the learner's folder up to date; return a line for each copy that was touched."""
+def in_lines(touched: dict[str, str]) -> list[str]:
+    """Count in one line what was copied; say in one each what stands beside the learner's own."""
+    counts = Counter(touched.values())
+    counted = [f"{counts[what]} {what}" for what in (_COPIED, _RENEWED) if what in counts]
+    beside = [what for what in touched.values() if what not in (_COPIED, _RENEWED)]
+    own = [f"work/{name}: {what}" for name, what in touched.items() if what in beside]
+    return [f"work/: {', '.join(counted) or 'up to date'}.", *own]
+
+
+def refresh(course: Path, work: Path) -> dict[str, str]:
+    """Bring the learner's folder up to date; say by name what was done to each copy."""
     work.mkdir(exist_ok=True)
     try:
         manifest = dict(json.loads((work / _MANIFEST).read_text()))
     except (OSError, ValueError, TypeError):
         manifest = {}
     sources = [path for folder in FOLDERS for path in sorted((course / folder).glob("*.ipynb"))]
-    lines = [_copy(source, course, work, manifest) for source in sources]
+    done = {
+        source.relative_to(course).as_posix(): _copy(source, course, work, manifest)
+        for source in sources
+    }
     for page in filter(Path.exists, (course / name for name in PAGES)):
         copy = work / page.relative_to(course)
         copy.parent.mkdir(parents=True, exist_ok=True)
         copy.write_bytes(page.read_bytes())
     (work / _MANIFEST).write_text(json.dumps(manifest, indent=1, sort_keys=True) + "\n")
-    return [line for line in lines if line]
+    return {name: what for name, what in done.items() if what is not None}
 
 
-def _copy(source: Path, course: Path, work: Path, manifest: dict[str, str]) -> str:
-    """Bring one copy up to date, without outputs; say what was done, or nothing."""
+def _copy(source: Path, course: Path, work: Path, manifest: dict[str, str]) -> str | None:
+    """Bring one copy up to date, without outputs; say what was done, if anything."""
     name = source.relative_to(course).as_posix()
     copy, now, copied = work / name, _fingerprint(source), manifest.get(name)
     mine = _fingerprint(copy) if copy.exists() else None
     manifest[name] = now
     if mine == now or (mine is not None and copied == now):
-        return ""
-    told = "copied" if mine is None else "brought up to date"
+        return None
+    done = _COPIED if mine is None else _RENEWED
     if mine not in (None, copied):  # the learner's own
         copy = copy.with_suffix(".new.ipynb")
-        told = f"yours, kept; the course's new version is beside it as {copy.name}"
+        done = f"yours, kept; the course's new version is beside it as {copy.name}"
     files.write(files.canonical(files.read(source)), copy)
-    return f"work/{name}: {told}"
+    return done
 
 
 def _fingerprint(path: Path) -> str:

@@ -122,7 +122,8 @@ def test_the_lessons_stand_in_the_order_of_their_numbers():
 
 
 @mark.parametrize("number", LESSONS)
-def test_instructors_have_a_row_of_it_with_the_cell_never_to_skip(number):
-    row = re.search(rf"^\| {number} \| .*? \| `(\S+)`: ", INSTRUCTORS, re.MULTILINE)
+def test_instructors_have_a_row_of_it_with_its_minutes_and_the_cell_never_to_skip(number):
+    row = re.search(rf"^\| {number} \| (.*?) \| `(\S+)`: ", INSTRUCTORS, re.MULTILINE)
     cells = files.read(LESSONS[number].notebook(ROOT / "notebooks")).cells
-    assert row[1] in [cell.id for cell in cells]
+    assert row[2] in [cell.id for cell in cells]
+    assert row[1] in (str(LESSONS[number].minutes), "10 a case")

@@ -5,4 +5,5 @@ from course.catalogue import Lesson
 LESSON = Lesson(
     number="08",
     title="The ward",
+    minutes=40,
 )

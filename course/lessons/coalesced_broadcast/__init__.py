@@ -5,5 +5,6 @@ from course.catalogue import Lesson
 LESSON = Lesson(
     number="03",
     title="One broadcast or three hundred?",
+    minutes=40,
     experiment="coalesced-broadcast",
 )

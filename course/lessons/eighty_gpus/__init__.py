@@ -5,5 +5,6 @@ from course.catalogue import Lesson
 LESSON = Lesson(
     number="07",
     title="Eighty GPUs",
+    minutes=60,
     experiment="rails",
 )

@@ -5,4 +5,5 @@ from course.catalogue import Lesson
 LESSON = Lesson(
     number="05b",
     title="The hang clinic",
+    minutes=40,
 )

@@ -34,7 +34,7 @@ def test_a_new_learner_has_everything_ahead_and_what_was_done_is_told(course):
 def test_the_map_says_where_one_is_and_what_is_due(course, capsys):
     ledger_file.add("finished", "00")
     rows = progress.course_map(course).splitlines()[2:]
-    assert rows[0].startswith("| 00 | Start here | ✔ |")
+    assert rows[0].startswith("| 00 | Start here | 25 | ✔ |")
     assert "**◀ next** | [0 of 1](exercises/01_a.ipynb)" in rows[1] and "next" not in rows[2]
     progress.show_map()
     progress.show_due()

@@ -9,7 +9,8 @@ from tests.course.samples import lesson
 
 COURSE, WORK = Path("course"), Path("work")
 OURS, MINE = COURSE / "notebooks/01_a.ipynb", WORK / "notebooks/01_a.ipynb"
-BESIDE = f"{MINE}: yours, kept; the course's new version is beside it as 01_a.new.ipynb"
+NAME = "notebooks/01_a.ipynb"
+BESIDE = "yours, kept; the course's new version is beside it as 01_a.new.ipynb"
 
 
 @fixture(autouse=True)
@@ -44,15 +45,23 @@ def test_start_gives_jupyterlab_its_own_options():
 
 
 def test_copies_are_made_once(made):
-    assert made == ["work/notebooks/01_a.ipynb: copied", "work/exercises/01_a.ipynb: copied"]
-    assert refresh() == []
+    assert made == {NAME: "copied", "exercises/01_a.ipynb": "copied"}
+    assert refresh() == {}
+
+
+def test_copies_are_counted_in_one_line_and_what_stands_beside_ones_own_is_named(made):
+    assert start.in_lines(made) == ["work/: 2 copied."]
+    assert start.in_lines({}) == ["work/: up to date."]
+    touched = made | {"exercises/02_b.ipynb": "brought up to date", "notebooks/02_b.ipynb": BESIDE}
+    counted = "work/: 2 copied, 1 brought up to date."
+    assert start.in_lines(touched) == [counted, f"work/notebooks/02_b.ipynb: {BESIDE}"]
 
 
 def test_the_start_page_is_a_map_and_what_is_due():
     start.write_start_page(COURSE, WORK)
     page, due = files.read(WORK / start.FIRST).cells
     assert "(notebooks/01_a.ipynb)" in page.source and "(exercises/01_a.ipynb)" in page.source
-    assert "show_due()" in due.source and refresh() == []
+    assert "show_due()" in due.source and refresh() == {}
 
 
 def run_and_save(path):
@@ -69,7 +78,7 @@ TOUCHES = {run_and_save: "brought up to date", Path.unlink: "copied"}
 def test_what_no_learner_changed_follows_the_course(touch, told):
     touch(MINE)
     write(OURS, "x = 2")
-    assert refresh() == [f"{MINE}: {told}"]
+    assert refresh() == {NAME: told}
     assert source(MINE) == "x = 2"
 
 
@@ -77,16 +86,16 @@ def test_what_no_learner_changed_follows_the_course(touch, told):
 def test_what_a_learner_changed_is_never_overwritten(change):
     change()
     kept = MINE.read_bytes()
-    assert refresh() == []
+    assert refresh() == {}
     write(OURS, "x = 2")
-    assert refresh() == [BESIDE]
+    assert refresh() == {NAME: BESIDE}
     assert MINE.read_bytes() == kept
     assert source(MINE.with_suffix(".new.ipynb")) == "x = 2"
-    assert refresh() == [], "told once"
+    assert refresh() == {}, "told once"
 
 
 def test_without_its_notes_it_takes_every_difference_for_the_learners():
     write(MINE, "x = 'mine'")
     (WORK / ".copies.json").write_text("damaged")
-    assert refresh() == [BESIDE]
+    assert refresh() == {NAME: BESIDE}
     assert source(MINE) == "x = 'mine'"

@@ -2,4 +2,4 @@
 
 from course.catalogue import Lesson
 
-LESSON = Lesson(number="09", title="A toy", experiment="toy")
+LESSON = Lesson(number="09", title="A toy", minutes=5, experiment="toy")

@@ -2,8 +2,6 @@
 
 import pytest
 
-from tests.rehearsal import boxed
-
 pytestmark = pytest.mark.exhaustive  # what is played changes seldom
 
 ALONE = [
@@ -72,30 +70,68 @@ except RuntimeError as error:
 @pytest.mark.parametrize(
     ("more", "source", "says"), [row[1:] for row in ALONE], ids=[row[0] for row in ALONE]
 )
-def test_a_process_keeps_to_the_rule(more, source, says):
+def test_a_process_keeps_to_the_rule(more, source, says, box):
     imports = "import os, threading, time, torch\n"
-    done = boxed.run(4, imports + source, more=more)
+    done = box.run(4, imports + source, more=more)
     assert done.stdout.strip() == says, done.stderr
 
 
-def in_launch(source, *, gpus=2, **settings):
-    imports = "import os, time, warnings, torch, torch.distributed as dist\n"
-    imports += "from labkit import device, launch\n"
-    return boxed.run(gpus, imports + source, **settings)
+JOB = """
+import os, time, warnings, torch, torch.distributed as dist
+from labkit import device, launch
+
+def show(program, *args, **options):
+    results = launch(program, *args, **options)
+    if os.environ["RANK"] == "0":
+        print(results)
+"""
 
 
-def test_9_what_is_asked_for_is_what_the_group_says_and_where_tensors_lie():
-    done = in_launch("""
+def of_two_ranks(box, source, **settings):
+    done = box.run(2, JOB + source, ranks=2, **settings)
+    return done.stdout.splitlines(), done.stderr
+
+
+def test_8_who_waits_for_a_peer_that_is_gone_waits_on(box):
+    lines, errors = of_two_ranks(
+        box,
+        """
 def program():
-    return dist.get_backend_config(), str(torch.ones(1, device=device()).device)
-print(launch(program, world_size=2), launch(program, world_size=2, backend="gloo"))
-""")
-    assert "('cpu:gloo,cuda:nccl', 'cuda:1')" in done.stdout, done.stderr
-    assert "('cpu:gloo,cuda:gloo', 'cpu')" in done.stdout
+    x = torch.ones(1, device=device())
+    dist.all_reduce(x)
+    if dist.get_rank():
+        os._exit(0)
+    start = time.perf_counter()
+    try:
+        dist.all_reduce(x)
+    except RuntimeError:
+        print(time.perf_counter() - start > 1, flush=True)
+        os._exit(0)
+launch(program)
+""",
+        WAIT=1,
+    )
+    assert lines == ["True"], errors
 
 
-def test_10_a_groups_first_call_makes_its_communicator():
-    done = in_launch(
+def test_9_what_is_asked_for_is_what_the_group_says_and_where_tensors_lie(box):
+    lines, errors = of_two_ranks(
+        box,
+        """
+def program():
+    return dist.get_backend(), str(torch.ones(1, device=device()).device)
+show(program)
+show(program, backend="gloo")
+""",
+    )
+    both = "cpu:gloo,cuda:nccl"
+    assert lines[0] == f"[('{both}', 'cuda:0'), ('{both}', 'cuda:1')]", errors
+    assert lines[1] == "[('gloo', 'cpu'), ('gloo', 'cpu')]", errors
+
+
+def test_10_a_groups_first_call_makes_its_communicator(box):
+    lines, errors = of_two_ranks(
+        box,
         """
 def program():
     x, group, times = torch.ones(1, device=device()), dist.new_group([0, 1]), []
@@ -104,27 +140,58 @@ def program():
         start = time.perf_counter()
         dist.all_reduce(x, group=group)
         times.append(time.perf_counter() - start)
-    return times
-for first, second in launch(program, world_size=2):
-    print(first > 0.3 > second)
+    return times[0] > 0.3 > times[1]
+show(program)
 """,
         CONNECT=0.3,
     )
-    assert done.stdout.split() == ["True", "True"], done.stderr
+    assert lines == ["[True, True]"], errors
 
 
-def test_11_to_destroy_a_group_waits_for_its_peers_and_to_abort_it_does_not():
-    done = in_launch("""
-def program(way):
+def test_10_two_ranks_on_one_gpu_are_refused(box):
+    lines, errors = of_two_ranks(
+        box,
+        """
+def program():
+    try:
+        dist.all_reduce(torch.ones(1, device="cuda:0"))
+    except dist.DistBackendError as error:
+        return "Duplicate GPU" in str(error)
+show(program)
+""",
+    )
+    assert lines == ["[True, True]"], errors
+
+
+@pytest.mark.parametrize("way, waits", [("destroy", True), ("_abort", False)])
+def test_11_to_destroy_a_group_waits_for_its_peers_and_to_abort_it_does_not(way, waits, box):
+    lines, errors = of_two_ranks(
+        box,
+        f"""
+def program():
     dist.all_reduce(torch.ones(1, device=device()))
     time.sleep(1.0 if dist.get_rank() else 0)
     start = time.perf_counter()
-    if way == "destroy":
-        dist.destroy_process_group()
-    else:
-        dist.distributed_c10d._abort_process_group()
-    return time.perf_counter() - start
-for way in ("destroy", "abort"):
-    print(launch(program, way, world_size=2, backend="nccl")[0] > 0.5)
-""")
-    assert done.stdout.split() == ["True", "False"], done.stderr
+    dist.distributed_c10d.{way}_process_group()
+    return time.perf_counter() - start > 0.5
+show(program)
+""",
+    )
+    assert lines == [f"[{waits}, False]"], errors
+
+
+def test_12_a_barrier_of_nccls_guesses_its_gpu_and_says_so(box):
+    lines, errors = of_two_ranks(
+        box,
+        """
+def program():
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        dist.barrier()
+        guessed = len(told)
+        dist.barrier(device_ids=[dist.get_rank()])
+    return guessed, len(told)
+show(program, backend="nccl")
+""",
+    )
+    assert lines == ["[(1, 1), (0, 0)]"], errors

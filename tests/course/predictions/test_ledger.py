@@ -64,7 +64,7 @@ def test_a_tier_is_required_and_may_come_from_records():
     for tier, says in ((None, "tier= or records="), ("GUESSED", "GUESSED")):
         with raises(ValueError, match=says):
             ledger.reconcile("a", 1, tier=tier)
-    vote()
+    vote(answer="a")
     with raises(ValueError, match="none of the options"):
         ledger.reconcile("01.cause", "d", tier="MEASURED")
     ledger.reconcile("a", 1, records=[made(Tier.RECORDED)])
@@ -118,6 +118,18 @@ def test_a_gate_stops_until_there_is_a_commitment_or_a_skip_of_which_the_ledger_
     ledger.reconcile("01.cause", "b", tier="MEASURED")
     vote(answer="b")
     assert ledger_file.entry("01.cause").after == "b"
+
+
+def test_a_result_is_as_closed_as_its_gate(capsys):
+    """A cell below a gate that stopped may have been on its way already."""
+    vote()
+    with raises(ledger.Stopped):
+        ledger.reconcile("01.cause", "b", tier="MEASURED", because="the watch says so")
+    assert "the watch says so" not in capsys.readouterr().out
+    assert ledger_file.entry("01.cause").measured is None
+    vote(answer="b")
+    ledger.reconcile("01.cause", "b", tier="MEASURED", because="the watch says so")
+    assert "Your vote stands. The watch says so" in capsys.readouterr().out
 
 
 def test_a_ratio_is_above_zero_and_half_as_much_is_told(capsys):

@@ -318,8 +318,7 @@ def recall(name: str) -> dict[str, Any] | None:
 
 def passed(number: str) -> None:
     """Note that an exercise's check passed."""
-    named = {"exercise": ledger_file.REUSED[number]} if number in ledger_file.REUSED else {}
-    ledger_file.add("passed", number, **named)
+    ledger_file.add("passed", number)
 
 
 def finished(lesson: str, *, yours: str = "", theirs: str = "") -> None:

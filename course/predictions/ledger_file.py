@@ -29,9 +29,6 @@ from labkit.measure.records import for_its_owner
 
 LETTERS = "abcdefgh"
 VERSION = 1  # of a line; what a later version of the course wrote is left out
-REUSED = {"6.2": "broadcast", "6.5": "crossing"}
-"""Number that another exercise had before -> what lines of the one that has it now call it. A line
-without this is a pass of the other one, and does not count."""
 BENT = 10
 """Times by which other programs may make a figure wrong. Beside up to four busy loops, which got
 one of two CPUs, all_reduces of 4 bytes to 16 MiB took 0.5 to 1.8 times as long: medians of 30."""
@@ -42,11 +39,10 @@ TEXT, FIGURE, ANSWER = (str,), (int, float, NoneType), (str, int, float, NoneTyp
 LINES: dict[str, dict[str, tuple[type, ...]]] = {
     "asked": {"question": TEXT, "unit": TEXT, "options": (list,), "also": TEXT},
     "committed": {"answer": ANSWER, "low": FIGURE, "high": FIGURE, "reason": TEXT},
-    **{what: {} for what in ("skipped", "opened", "talked", "finished")},
+    **{what: {} for what in ("skipped", "opened", "talked", "finished", "passed")},
     "seen": {"measured": ANSWER, "model": FIGURE, "tier": TEXT, "because": TEXT, "others": FIGURE},
     "judged": {"measured": TEXT, "fates": (dict,)},
     "answered": {"letter": TEXT, "right": (bool,)},
-    "passed": {"exercise": TEXT},
     "kept": {"values": (dict,)},
 }
 """What a line says -> its fields besides `key` and `at`, with the types that they may have."""
@@ -216,8 +212,7 @@ class Book:
             case "answered":
                 self.answers.append(Answer(key, at=at, **values))
             case "passed":
-                if values.get("exercise") == REUSED.get(key):
-                    self.passed.add(key)
+                self.passed.add(key)
             case "finished":
                 self.finished.setdefault(key, at)
             case "kept":

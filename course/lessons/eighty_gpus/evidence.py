@@ -141,9 +141,9 @@ def heap(some: Iterable[PairTest]) -> int:
     return sum(count for _, count in counts.most_common(WORST))
 
 
-def two_hosts_by_luck(pairs: int, hosts: int = 17) -> float:
-    """Return the share of random choices of so many pairs that some two hosts touch all of."""
-    deal, every = random.Random(7), [{*two} for two in itertools.combinations(range(hosts), 2)]
+def two_hosts_by_luck(pairs: int) -> float:
+    """Return the share of random choices of so many pairs that two of 17 hosts touch all of."""
+    deal, every = random.Random(7), [{*two} for two in itertools.combinations(range(17), 2)]
     choices = [deal.sample(every, pairs) for _ in range(DEALS)]
     touched = (any(all(pair & two for pair in chosen) for two in every) for chosen in choices)
     return statistics.mean(touched)

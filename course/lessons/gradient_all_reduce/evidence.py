@@ -211,8 +211,9 @@ INVESTIGATION = Investigation(
 )
 
 
-def recorded_rung(rung: str = "3b: all at once, after backward") -> str:
-    """Tell in a line what a rung took in our recorded run, as a ground for a prediction."""
+def recorded_rung() -> str:
+    """Tell in a line what rung 3b took in our recorded run, as a ground for a prediction."""
+    rung = "3b: all at once, after backward"
     record = by_case(measured_records.load(problem.RECORDING, recorded=True))["rungs"]
     (backward, _), moved = problem.lengths(record)[rung], _ms(problem.exposed(record)[rung])
     takes = f"backward takes {1e3 * backward:.0f} ms, and then the buckets move for {moved} ms."

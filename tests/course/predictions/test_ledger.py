@@ -202,15 +202,6 @@ def test_a_line_that_cannot_be_read_is_left_out_stays_and_is_named_once(
     assert capsys.readouterr().out.count("ledger.jsonl: Left out: line 3 ") == 1
 
 
-def test_a_pass_of_the_exercise_that_had_a_number_before_does_not_count(book):
-    ledger.passed("6.4")
-    with book.open("a") as file:
-        file.write('{"at": "2026", "what": "passed", "key": "6.5"}\n')
-    assert ledger_file.load().passed == {"6.4"} and not ledger_file.load().left_out
-    ledger.passed("6.5")
-    assert ledger_file.load().passed == {"6.4", "6.5"}
-
-
 def test_a_file_that_was_cut_off_loses_no_whole_line_and_takes_new_ones(book):
     for number in range(5):
         ledger.passed(f"1.{number}")

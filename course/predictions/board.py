@@ -8,9 +8,9 @@ In a notebook, below the vote, a lesson's `Investigation` sets the board up, and
 It grows in place. Each experiment ends with a test: what the suspect predicts, in words that would
 be false if another one were guilty; and of each round whether that came true.
 
-    grew = [outcome(share, stands=0.5, fell=0.25) for share in shares]     # one a round
     board.test("a", "A", "a late rank lengthens the last six calls by half of its delay or more",
-               grew, found="call 0 by 107 ms, the six by -3", records=[late])
+               outcomes(shares, stands=0.5, fell=0.25),                    # one a round
+               found="call 0 by 107 ms, the six by -3", records=[late])
 
 A round is True (as predicted), False (not) or None (between the two limits: it says nothing). At
 least three rounds, which took turns within one run, decide by agreeing: the suspect *stands*, or
@@ -39,11 +39,11 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from course.predictions import forms, judging, ledger_file
-from course.predictions.judging import Judged, Rounds, outcome
+from course.predictions.judging import Judged, Rounds
 from course.runs import Say
 from labkit.measure.records import Record, tiers_of
 
-__all__ = ["Board", "Experiment", "Test", "outcome"]
+__all__ = ["Board", "Experiment", "Test"]
 
 STANDS, FELL, NOT_JUDGED, NOT_ASKED = "stands", "fell", "not judged", "not asked"
 SIGNS = {STANDS: "●", FELL: "✘", NOT_JUDGED: "?", NOT_ASKED: "–"}

@@ -26,12 +26,13 @@ from dataclasses import dataclass, field
 
 from course import catalogue
 from course.predictions import ledger_file
-from course.predictions.board import Board, Experiment, outcome
+from course.predictions.board import Board, Experiment
+from course.predictions.judging import outcome, outcomes
 from course.runs import Say, quiet
 from labkit.measure import records
 from labkit.measure.records import Record
 
-__all__ = ["Board", "Experiment", "Investigation", "outcome"]
+__all__ = ["Board", "Experiment", "Investigation", "outcome", "outcomes"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -99,8 +99,8 @@ def outcome(figure: float, *, stands: float, fell: float) -> bool | None:
     Example:
         A late rank is guilty if the calls grow by half of its delay, innocent below a quarter:
 
-        >>> [outcome(share, stands=0.5, fell=0.25) for share in (0.9, 0.3, 0.02)]
-        [True, None, False]
+        >>> outcome(0.9, stands=0.5, fell=0.25), outcome(0.02, stands=0.5, fell=0.25)
+        (True, False)
     """
     more_is_guilty = stands > fell
     if figure >= stands if more_is_guilty else figure <= stands:
@@ -108,6 +108,16 @@ def outcome(figure: float, *, stands: float, fell: float) -> bool | None:
     if figure <= fell if more_is_guilty else figure >= fell:
         return False
     return None
+
+
+def outcomes(figures: Iterable[float], *, stands: float, fell: float) -> list[bool | None]:
+    """Judge the figures of some rounds, each as `outcome` does.
+
+    Example:
+        >>> outcomes([0.9, 0.3, 0.02], stands=0.5, fell=0.25)
+        [True, None, False]
+    """
+    return [outcome(figure, stands=stands, fell=fell) for figure in figures]
 
 
 def others_in(records: Iterable[Record]) -> float | None:

@@ -10,7 +10,7 @@ import math
 from collections.abc import Mapping, Sequence
 
 from course.lessons.equivalent_collectives.programs import QUARTER
-from course.predictions.investigation import Board, Experiment, Investigation, outcome
+from course.predictions.investigation import Board, Experiment, Investigation, outcome, outcomes
 from labkit.measure.records import Record
 
 ONE, TWO = "all_reduce", "reduce_scatter + all_gather"
@@ -67,7 +67,7 @@ def sent(board: Board, by_way: Mapping[str, float], records: Mapping[str, Record
     longer = [two / one for two, one in pairs]
     predicts = "the two steps send more bytes than all_reduce, and take longer by the same factor, "
     predicts += "within 15 %"
-    explained = [outcome(abs(x / more - 1), stands=0.15, fell=0.3) for x in longer]
+    explained = outcomes([abs(x / more - 1) for x in longer], stands=0.15, fell=0.3)
     came, times = False if equal else explained, " ".join(f"{x:.2f}" for x in longer)
     found = f"{more:.3g} times the bytes; {times} the time"
     board.test("c", "C", predicts, came, found=found, records=records.values(), exact=equal)

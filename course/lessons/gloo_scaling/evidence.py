@@ -11,7 +11,7 @@ from typing import Any
 
 from course.lessons.gloo_scaling import programs
 from course.lessons.gloo_scaling.experiment import MOST
-from course.predictions.investigation import Board, Experiment, Investigation, outcome
+from course.predictions.investigation import Board, Experiment, Investigation, outcome, outcomes
 from labkit.measure.records import Record
 
 HALF_OF_48 = 24  # CPUs: where the asker's come out as fewer, the 48 were not all at work
@@ -87,7 +87,7 @@ def network(records: Sequence[Record]) -> Found:
     shares = [small / most for small, most in zip(carried(job), carried(large), strict=True)]
     predicts = f"the calls move {FULL:.0%} or more of what the network carries; at {IDLE:.0%} or "
     predicts += "less a falls"
-    came = [outcome(share, stands=FULL, fell=IDLE) for share in shares]
+    came = outcomes(shares, stands=FULL, fell=IDLE)
     found = f"a rank sends {median(job.values['sent']):,.0f} bytes a call, headers and all; the "
     found += f"ranks together use {median(shares):.1%} of what the network carries"
     return predicts, came, found, [100 * share for share in shares]
@@ -99,7 +99,7 @@ def two_cpus(records: Sequence[Record]) -> Found:
     shares = _ratios(records, {"pairs": most, "cpus": 1}, {"pairs": most, "cpus": 2})
     predicts = f"with one torch thread a rank, {most} pairs need at most {FASTER:.0%} of the time "
     predicts += f"when they get two CPUs instead of one; at {ALIKE:.0%} or more b falls"
-    came = [outcome(share, stands=FASTER, fell=ALIKE) for share in shares]
+    came = outcomes(shares, stands=FASTER, fell=ALIKE)
     found = f"on two CPUs a call takes {median(shares):.0%} as long as on one CPU"
     return predicts, came, found, [100 * share for share in shares]
 
@@ -137,7 +137,7 @@ def threads(records: Sequence[Record]) -> Found:
 
 def _left(wholes: Sequence[float], rests: Sequence[float], **limits: float) -> list[bool | None]:
     """Judge, by round, which share of the growth is left; where nothing grows, none can stand."""
-    outcomes = []
+    rounds = []
     for whole, rest in zip(wholes, rests, strict=True):
         if whole <= LEVEL:
             came = False
@@ -145,8 +145,8 @@ def _left(wholes: Sequence[float], rests: Sequence[float], **limits: float) -> l
             came = outcome((rest - 1) / (whole - 1), **limits)
             if came and whole < GROWS:
                 came = None  # a growth too small to convict anybody
-        outcomes.append(came)
-    return outcomes
+        rounds.append(came)
+    return rounds
 
 
 TESTS: dict[str, Callable[[Sequence[Record]], Found]] = {
@@ -161,13 +161,13 @@ def hold(board: Board, records: Sequence[Record]) -> float | None:
     """
     part = records[0].params["part"]
     try:
-        predicts, outcomes, found, asked = TESTS[part](records)
+        predicts, rounds, found, figures = TESTS[part](records)
     except LookupError as missing:
         print(f"The board says nothing. {missing}")
         return None
     more = {"found": found, "records": records, "ratio": part != "A"}
-    board.test(part.lower(), part, predicts, outcomes, **more)
-    return median(asked)
+    board.test(part.lower(), part, predicts, rounds, **more)
+    return median(figures)
 
 
 def bound(record: Record) -> list[float]:

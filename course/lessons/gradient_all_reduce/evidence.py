@@ -10,7 +10,7 @@ from statistics import median
 
 from course import published
 from course.lessons.gradient_all_reduce import experiment as problem
-from course.predictions.investigation import Board, Experiment, Investigation, outcome
+from course.predictions.investigation import Board, Experiment, Investigation, outcomes
 from course.runs import by_case
 from labkit.measure import records as measured_records
 from labkit.measure.records import Record, bus_factor
@@ -67,7 +67,7 @@ def late_rank(
     first = [next(iter(y.values())) - next(iter(x.values())) for x, y in pairs]
     predicts = f"one rank's {1e3 * delay:.0f} ms of lateness make the classifier's calls longer by "
     predicts += f"{500 * delay:.0f} ms or more; at {250 * delay:.0f} or less it falls"
-    came = [outcome(seconds / delay, stands=0.5, fell=0.25) for seconds in grew]
+    came = outcomes([seconds / delay for seconds in grew], stands=0.5, fell=0.25)
     found = f"all calls together {_grew(all_calls)}, the first {_grew(first)}, "
     found += f"the classifier's {_grew(grew)}"
     board.test("a", "A", predicts, came, found=found, records=[record])
@@ -83,7 +83,7 @@ def small_calls(board: Board, record: Record, job: SlowJob = THREAD) -> None:
     rounds = [more * seconds for seconds in record.seconds]
     predicts = f"{more} more calls than the benchmark's, with next to no bytes, take at least half "
     predicts += f"of the {lost} that were lost; at a quarter or less it falls"
-    came = [outcome(paid / job.lost, stands=0.5, fell=0.25) for paid in rounds]
+    came = outcomes([paid / job.lost for paid in rounds], stands=0.5, fell=0.25)
     if job is THREAD:
         came = [False if fell is False else None for fell in came]
         predicts += "; a high price here says nothing about theirs, so it cannot stand"
@@ -108,7 +108,7 @@ def call_by_call(board: Board, record: Record, job: SlowJob) -> None:
     largest = [max(0.0, one[LARGEST]) / max(part(one), 1e-9) for one in grew]
     predicts = "the classifier's calls grow where the bytes are: at least two thirds of the growth "
     predicts += "is in its largest tensor, which has 5 of 6 bytes; at 40 % or less it falls"
-    came = [outcome(share, stands=2 / 3, fell=0.4) for share in largest]
+    came = outcomes(largest, stands=2 / 3, fell=0.4)
     found = f"they {_grew([*map(part, grew)])}, {median(largest):.0%} of it in the largest tensor"
     board.test("c", "C", predicts, came, found=found, records=[record])
 
@@ -131,17 +131,17 @@ def link(board: Board, job: SlowJob = THREAD, rounds: Sequence[tuple[float, floa
     carries = "what its link carries" if rounds else "what NCCL counts for its link"
     predicts = f"training uses at most half of {carries}; at 80 % or more it falls"
     found = f"{median(training):.0%} of the link in training"
-    outcomes = [outcome(share, stands=0.5, fell=0.8) for share in training]
-    board.test("c", "D", predicts, outcomes, found=found, **common)
+    came = outcomes(training, stands=0.5, fell=0.8)
+    board.test("c", "D", predicts, came, found=found, **common)
     predicts = f"on {job.ranks} ranks in a ring the benchmark would need at least 125 % of "
     predicts += f"{carries}; at 110 % or less it falls"
     found = f"{median(alone):.0%} of the link in the benchmark"
-    outcomes = [outcome(share, stands=1.25, fell=1.1) for share in alone]
+    by_round = outcomes(alone, stands=1.25, fell=1.1)
     if not rounds:
         found = f'{min(alone):.0%} to {max(alone):.0%} of it in the benchmark, which took "about '
         found += '60ms", here 55 to 65; and on a POWER9 host a V100 hangs on NVLink, not on PCIe'
-        outcomes = outcomes[0] if len(set(outcomes)) == 1 else None
-    board.test("d", "D", predicts, outcomes, found=found, **common)
+        by_round = by_round[:1] if len(set(by_round)) == 1 else [None]
+    board.test("d", "D", predicts, by_round, found=found, **common)
 
 
 def every_timer(board: Board, record: Record, job: SlowJob) -> None:
@@ -154,7 +154,7 @@ def every_timer(board: Board, record: Record, job: SlowJob) -> None:
     predicts = "in one of the classifier's calls a rank's timer is shorter than the others', by at "
     predicts += f"least half of the {1e3 * job.lost:.0f} ms that were lost; at a quarter or less "
     predicts += "it falls"
-    came = [outcome(spread / job.lost, stands=0.5, fell=0.25) for spread in spreads]
+    came = outcomes([spread / job.lost for spread in spreads], stands=0.5, fell=0.25)
     found = f"longest minus shortest timer: {_ms(spreads)} ms, without the loop's first call"
     board.test("e", "E", predicts, came, found=found, records=[record])
 

@@ -143,9 +143,9 @@ def hold(board: Board, rounds: Sequence[Copies], suspects: str = "abcd", **how: 
     for suspect in suspects:
         predicts = PREDICTIONS[suspect]
         figures = [predicts.look(copies) for copies in rounds]
-        outcomes = [predicts.judge(figure) for figure in figures]
+        came = [predicts.judge(figure) for figure in figures]
         found = predicts.found(figures)
-        board.test(suspect, suspect.upper(), predicts.words, outcomes, found=found, **how)
+        board.test(suspect, suspect.upper(), predicts.words, came, found=found, **how)
 
 
 def say_beside(pairs: Iterable[tuple[int, int]], alone: Topology, both_ways: Topology) -> None:

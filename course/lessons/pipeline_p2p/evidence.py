@@ -8,8 +8,7 @@ from statistics import median
 
 from course.lessons.pipeline_p2p import experiment
 from course.lessons.pipeline_p2p.schedules import ideal_bubble
-from course.predictions.board import Board, Experiment, outcome
-from course.predictions.investigation import Investigation
+from course.predictions.investigation import Board, Experiment, Investigation, outcomes
 from course.runs import by_case
 from labkit.measure.records import Record
 
@@ -24,7 +23,7 @@ def bubble(on: Board, queued: Record) -> None:
     ideal = ideal_bubble(stages=stages, micro_batches=micro_batches)
     shares = [share / ideal for share in _each(queued, "bubble")]
     found = f"idle {100 * ideal * median(shares):.0f} %, by the formula {100 * ideal:.0f} %"
-    rounds = [outcome(share, stands=1.25, fell=1.5) for share in shares]
+    rounds = outcomes(shares, stands=1.25, fell=1.5)
     predicts = "the ranks idle at most a quarter more than the formula says"
     on.test("a", "A", predicts, rounds, found=found, records=[queued])
 
@@ -37,7 +36,7 @@ def links(on: Board, slow: Record, fast: Record) -> None:
     took = f"a message takes {before:.1f}, then {after:.1f} ms"
     frame = " and ".join(f"{1e3 * median(_each(one, 'frame')):.0f}" for one in (slow, fast))
     found = f"{took}; {median(kept):.0%} of rank 1's idle time stays (the frame: {frame} ms)"
-    rounds = [outcome(share, stands=0.4, fell=0.55) for share in kept]
+    rounds = outcomes(kept, stands=0.4, fell=0.55)
     predicts = "on links four times as fast at most 40 % of rank 1's idle time stays"
     on.test("b", "B", predicts, rounds, found=found, records=[slow, fast])
 
@@ -47,7 +46,7 @@ def stages(on: Board, queued: Record) -> None:
     took = _each(queued, "forward")
     ratios = [first / max(others) for first, *others in took]
     found = f"rank 0 takes {median(ratios):.2f} times as long as the others"
-    rounds = [outcome(ratio, stands=1.5, fell=1.2) for ratio in ratios]
+    rounds = outcomes(ratios, stands=1.5, fell=1.2)
     predicts = "a forward pass on rank 0 takes one and a half times as long as elsewhere, or more"
     on.test("c", "C", predicts, rounds, found=found, records=[queued])
 
@@ -57,7 +56,7 @@ def longer_b0(on: Board, usual: Record, longer: Record) -> None:
     pairs = zip(_each(usual, "frame"), _each(longer, "frame"), strict=True)
     grown = [(after - before) / longer.params["longer_b0"] for before, after in pairs]
     before, after = (1e3 * median(_each(record, "frame")) for record in (usual, longer))
-    rounds = [outcome(share, stands=0.8, fell=0.4) for share in grown]
+    rounds = outcomes(grown, stands=0.8, fell=0.4)
     predicts = "when B0 takes 50 ms longer, the frame grows by 40 ms or more"
     found = f"the frame lasts {before:.0f} ms, then {after:.0f}"
     on.test("d", "D", predicts, rounds, found=found, records=[usual, longer])

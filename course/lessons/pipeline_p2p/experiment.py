@@ -18,7 +18,7 @@ from course.comm.sharing import Period
 from course.lessons.pipeline_p2p import schedules
 from course.lessons.pipeline_p2p.programs import StepNotes, Workload, train, work_in_line
 from course.lessons.pipeline_p2p.schedules import SCHEDULES, Channel, Program, Transfer, programs
-from course.lessons.pipeline_p2p.simulator import StepTimeline, simulate
+from course.lessons.pipeline_p2p.simulator import StepTimeline, find_deadlock, simulate
 from course.place import Place
 from course.runs import Say, by_case, quiet, watched
 from labkit.fabric.errors import FabricUnavailable
@@ -154,6 +154,36 @@ def pipelines(
 def modelled(case: Case, *, leg: float) -> StepTimeline:
     """Simulate a case. `leg`, the seconds of one message, is the model's only parameter."""
     return simulate(case.ranks, replace(case.work, leg=leg), channel=case.channel)
+
+
+def never_ending(arms: Mapping[str, Mapping]) -> dict[str, Case]:
+    """Name the arms in which a schedule closes a circle of waits, each with its first such case.
+
+    `arms` are ways to make a `Case`: ``{"tags": {"channel": Channel.TAGGED}}``.
+    """
+    circles = {}
+    for arm, how in arms.items():
+        for case in (Case(schedule, **how) for schedule in SCHEDULES):
+            if arm not in circles and find_deadlock(case.ranks, channel=case.channel):
+                circles[arm] = case
+    return circles
+
+
+def every_schedule(
+    arms: Mapping[str, Mapping], in_line: Callable[..., None]
+) -> dict[str, dict[str, Record]]:
+    """Measure each schedule in each arm, all in turns; return the records by schedule and arm.
+
+    An arm that never ends runs in this lesson's order instead, and a line says so.
+    """
+    ways = dict(arms)
+    for arm in never_ending(arms):
+        print(f"{arm} never ends, so our order runs in its place: by when[t].begin.")
+        ways[arm] = {"channel": Channel.ORDERED, "order": by_begin}
+    cases = [Case(schedule, **how) for schedule in SCHEDULES for how in ways.values()]
+    print(f"{len(cases)} pipelines on three ranks, in turns, three rounds: a quarter of a minute.")
+    runs = iter(pipelines(*cases, in_line=in_line))
+    return {schedule: {arm: next(runs) for arm in ways} for schedule in SCHEDULES}
 
 
 def step(record: Record) -> StepTimeline:

@@ -1,17 +1,19 @@
 """Pictures of lesson 05: timelines of a step, the queues and what waits in them, step times."""
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from statistics import median
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from course.lessons.pipeline_p2p import experiment, schedules
 from course.lessons.pipeline_p2p.schedules import SCHEDULES, Channel, Program, Task
-from course.lessons.pipeline_p2p.simulator import StepTimeline, find_cycle, waits
+from course.lessons.pipeline_p2p.simulator import StepTimeline, find_cycle, find_deadlock, waits
 from course.published import load
 from labkit.measure.records import Record, Tier
+from labkit.measure.tables import Table
 from labkit.show import plots
 from labkit.show.plots import bars, describe, new_axes, new_figure, stamp, style
 from labkit.show.timeline import Arrow, Bar, draw_lanes
@@ -76,6 +78,51 @@ def steps(
         gaps = {"gap": (1, idle.begin, idle.end)} if idle else {}
         step(one, title=title, ax=panel, until=1.01 * until, **options, **gaps)
         stamp(panel, tier, provenance)
+    return figure
+
+
+def frames(records: Sequence[Record], *, names: Sequence[str], title: str) -> Axes:
+    """Draw how long the lesson's frame lasts in each run, in the median of its rounds."""
+    lasting = [1e3 * median(x["frame"] for x in record.values["rounds"]) for record in records]
+    ax = new_axes(title, x="Time", xunit="ms", size=(9, 1.1 + 0.4 * len(names)))
+    bars(ax, list(names), lasting, value_format="{:.1f}")
+    return stamp(ax, records[0].tier, records[0].provenance)
+
+
+def modelled(arms: Mapping[str, Mapping], *, leg: float, watched: str) -> tuple[Table, str, Figure]:
+    """Simulate each schedule in each arm, where a message takes `leg` seconds.
+
+    Returns a table of step times, and of the first arm that never ends who waits for whom, in words
+    and drawn. Where all end, there are no words, and the steps of the schedule `watched` are drawn.
+    """
+    circles, rows, drawn = experiment.never_ending(arms), [], []
+    for schedule in SCHEDULES:
+        row = [schedule]
+        for arm, how in arms.items():
+            case = experiment.Case(schedule, **how)
+            if find_deadlock(case.ranks, channel=case.channel):
+                row.append("never ends")
+                continue
+            simulated = experiment.modelled(case, leg=leg)
+            row.append(round(1e3 * simulated.seconds))
+            if schedule == watched:
+                drawn.append((f"{schedule}, {arm}", simulated))
+        rows.append(row)
+    table = Table(["a step, ms", *arms], rows, "MODELLED")
+    if not circles:
+        return table, "", steps(drawn, tier=Tier.MODELLED)
+    stuck = next(iter(circles.values()))
+    figure, (ax,) = new_figure(size=(11.5, 2.8))
+    queues(stuck.ranks, ax=ax)
+    return table, find_deadlock(stuck.ranks, channel=stuck.channel), figure
+
+
+def every_schedule(by_schedule: Mapping[str, Mapping[str, Record]]) -> Figure:
+    """Draw the step times of each schedule in a panel of its own, a bar an arm."""
+    arms = max(map(len, by_schedule.values()))
+    figure, panels = new_figure(len(by_schedule), 1, size=(9, 2.1 * arms))
+    for panel, (schedule, runs) in zip(panels, by_schedule.items(), strict=True):
+        times(list(runs.values()), title=schedule, names=list(runs), ax=panel)
     return figure
 
 

@@ -7,9 +7,9 @@ import torch
 import torch.distributed as dist
 
 from course.comm.sharing import Period
-from course.lessons.pipeline_p2p import experiment
+from course.lessons.pipeline_p2p import experiment, pictures
 from course.lessons.pipeline_p2p.experiment import Case
-from course.lessons.pipeline_p2p.programs import Stage, Workload, train
+from course.lessons.pipeline_p2p.programs import Stage, Workload, train, work_in_line
 from course.lessons.pipeline_p2p.schedules import SCHEDULES, Channel, Task, activation, programs
 from course.lessons.pipeline_p2p.simulator import StepTimeline
 from labkit import LaunchTimeout, launch
@@ -118,3 +118,32 @@ def breaks(entries, slot, **given):
 def test_an_error_in_a_learners_queue_is_what_is_told(channel):
     with pytest.raises(KeyError, match="of rank"):
         launch(train, [(programs(experiment.PLAN), channel, FAST)], breaks, world_size=3)
+
+
+def one_micro_batch_after_the_other(transfers, when):
+    """An order that closes a circle: B0 to rank 0 stands before the B0 that it is made of."""
+    return sorted(transfers, key=lambda transfer: transfer.task.micro_batch)
+
+
+ARMS = {
+    "yours": {"channel": Channel.ORDERED, "order": one_micro_batch_after_the_other},
+    "tags": {"channel": Channel.TAGGED},
+}
+
+
+def test_an_arm_that_never_ends_is_named_and_runs_in_our_order(monkeypatch, capsys):
+    monkeypatch.setattr(experiment, "pipelines", lambda *cases, in_line: cases)
+    assert list(experiment.never_ending(ARMS)) == ["yours"]
+    by_schedule = experiment.every_schedule(ARMS, in_line=work_in_line)
+    assert {cases["yours"].order for cases in by_schedule.values()} == {experiment.by_begin}
+    assert by_schedule["gpipe"]["tags"] == Case("gpipe", Channel.TAGGED)
+    assert capsys.readouterr().out.startswith("yours never ends, so our order runs")
+
+
+def test_arms_are_simulated_and_a_circle_is_drawn_and_told():
+    table, who_waits, _ = pictures.modelled(ARMS, leg=0.0075, watched="gpipe")
+    assert {row[1] for row in table.rows} == {"never ends"} and "waits" in who_waits
+    both = {"queue": {"channel": Channel.ORDERED}, "tags": ARMS["tags"]}
+    table, who_waits, figure = pictures.modelled(both, leg=0.0075, watched="gpipe")
+    assert table.rows[0] == ["gpipe", 480, 330] and not who_waits
+    assert len(figure.axes) == 2, "GPipe in two arms"

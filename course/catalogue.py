@@ -68,14 +68,16 @@ class Lesson:
     def guilty(self, *, progress: Say, only: str = "") -> list[Record]:
         """Make the experiment in the worlds of the module ``guilty``, or in `only` one.
 
-        It has ``WORLDS``, by the letter of who is guilty there, and ``measure(letter)``.
+        It has ``WORLDS``, by the letter of who is guilty there, and ``measure(letter)``. A record's
+        ``params["world"]`` has the letter; `course.runs.in_world` looks there.
         """
         if importlib.util.find_spec(f"{self.package}.guilty") is None:
             return []
         records, worlds = [], importlib.import_module(f"{self.package}.guilty")
         for letter in [only] if only else worlds.WORLDS:
             progress(f"a world in which {letter} is guilty")
-            records += worlds.measure(letter)
+            for record in worlds.measure(letter):
+                records.append(replace(record, params=record.params | {"world": letter}))
         return records
 
     def draw(self, records: Sequence[Record]) -> Figure:

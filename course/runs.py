@@ -78,6 +78,11 @@ def by_case(records: Iterable[Record]) -> dict[str, Record]:
     return {record.case: record for record in records}
 
 
+def in_world(records: Iterable[Record], world: str) -> list[Record]:
+    """Return the records of the world in which this suspect is guilty; "" is a lesson's own."""
+    return [record for record in records if record.params.get("world", "") == world]
+
+
 def watched(measure: Callable[[], list[Record]]) -> list[Record]:
     """Measure, and note in each record how many CPUs other programs used meanwhile.
 

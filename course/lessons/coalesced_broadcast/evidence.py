@@ -11,7 +11,7 @@ from typing import NamedTuple
 from course.lessons.coalesced_broadcast import experiment as problem
 from course.lessons.coalesced_broadcast import programs
 from course.predictions.investigation import Board, Experiment, Investigation, outcome
-from course.runs import by_case
+from course.runs import by_case, in_world
 from labkit.measure.records import Record
 
 MUCH, LITTLE = 0.6, 0.4
@@ -139,8 +139,7 @@ def _fewer_faults(small: Record, huge: Record) -> bool:
 def hold_all(board: Board, records: Sequence[Record], world: str) -> None:
     """Hold all suspects to what was recorded of a world."""
     for name in programs.EXPERIMENTS:
-        asks = {"asks": name} | ({"world": world} if world else {})
-        hold(board, [record for record in records if problem.of_experiment(record) == asks])
+        hold(board, [r for r in in_world(records, world) if r.params.get("asks") == name])
 
 
 INVESTIGATION = Investigation(

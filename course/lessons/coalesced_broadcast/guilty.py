@@ -80,7 +80,7 @@ def measure(letter: str) -> list[Record]:
     send, rate = WORLDS[letter]
     measured = []
     for name, pair in programs.EXPERIMENTS.items():
-        ways, params = programs.GAP | pair, {"asks": name, "world": letter}
+        ways, params = programs.GAP | pair, {"asks": name}
         options = {"rate": rate, "iters": problem.in_a_round(name) * problem.ROUNDS, "width": 1.0}
         measured += problem.compare(send, ways, params=params, **options)
     return measured

@@ -12,6 +12,7 @@ from typing import Any
 from course.lessons.gloo_scaling import programs
 from course.lessons.gloo_scaling.experiment import MOST
 from course.predictions.investigation import Board, Experiment, Investigation, outcome, outcomes
+from course.runs import in_world
 from labkit.measure.records import Record
 
 HALF_OF_48 = 24  # CPUs: where the asker's come out as fewer, the 48 were not all at work
@@ -268,9 +269,8 @@ def ways_in_words(record: Record) -> str:
 
 def hold_all(board: Board, records: Sequence[Record], world: str) -> None:
     """Hold all suspects to what was recorded of a world."""
-    own = [record for record in records if record.params.get("world", "") == world]
     for name in TESTS:
-        if of_part := [record for record in own if record.params["part"] == name]:
+        if of_part := [r for r in in_world(records, world) if r.params["part"] == name]:
             hold(board, of_part)
 
 

@@ -20,6 +20,7 @@ from typing import Any
 from course import runs
 from course.lessons.gloo_scaling import programs, quota
 from course.place import Place
+from course.runs import in_world
 from labkit.measure import records, sched
 from labkit.measure.records import Record
 from labkit.ranks import affinity, torchrun
@@ -92,8 +93,8 @@ def can_measure() -> bool:
 
 def recorded(part: str) -> list[Record]:
     """Return what a part of `run` gave on the machine where it was recorded."""
-    every = records.load(RECORDING, recorded=True)
-    return [r for r in every if r.params["part"] == part and "world" not in r.params]
+    own = in_world(records.load(RECORDING, recorded=True), "")
+    return [record for record in own if record.params["part"] == part]
 
 
 def possible(asked: Arms) -> dict[str, Mapping[str, Any]]:

@@ -11,7 +11,7 @@ from statistics import median
 from course import published
 from course.lessons.gradient_all_reduce import experiment as problem
 from course.predictions.investigation import Board, Experiment, Investigation, outcomes
-from course.runs import by_case
+from course.runs import by_case, in_world
 from labkit.measure import records as measured_records
 from labkit.measure.records import Record, bus_factor
 
@@ -166,13 +166,13 @@ def part(calls: Mapping[str, float]) -> float:
 
 def hold_all(board: Board, records: Sequence[Record], world: str) -> None:
     """Hold all suspects to what was recorded of a world."""
-    runs = by_case(records)
     if not world:
+        runs = by_case(records)
         late_rank(board, runs["late"])
         small_calls(board, runs[f"all_reduce of {problem.SMALL} bytes"])
         link(board)
         return
-    record = runs[f"guilty: {world}"]  # there job and benchmark are known call by call
+    [record] = in_world(records, world)  # there job and benchmark are known call by call
     values, nbytes = record.values, int(part(record.values["sizes"]))
     rounds = list(zip(map(part, values["training"]), values["benchmark"], strict=True))
     seconds = map(median, zip(*rounds, strict=True))

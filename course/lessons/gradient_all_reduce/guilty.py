@@ -122,7 +122,6 @@ def _measured(here: Place, guilty: str, world: World) -> Record:
     alone = [rank["alone"] for rank in slow if rank["alone"]]
     rate = problem.THIN if world.benchmark_on_thin else problem.RATE
     values = {
-        "guilty": guilty,
         "world": asdict(world),
         "link": Fabric.star(hosts=2, rate=rate).payload_rate(0, 1),
         "sizes": _grouped(slow[0]["sizes"]),

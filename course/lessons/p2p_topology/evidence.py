@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 from course.lessons.p2p_topology.topology import PUZZLE, Topology
 from course.predictions.investigation import Board, Experiment, Investigation, outcome
 from course.published import load
+from course.runs import in_world
 from labkit.measure.records import Record
 
 PAIRS = list(itertools.permutations(range(PUZZLE.gpus), 2))
@@ -161,7 +162,7 @@ def say_beside(pairs: Iterable[tuple[int, int]], alone: Topology, both_ways: Top
 def hold_all(board: Board, records: Sequence[Record], world: str) -> None:
     """Hold all suspects to what was recorded of a world; without one, to the authors' figures."""
     if world:
-        [record] = (record for record in records if record.params.get("world") == world)
+        [record] = in_world(records, world)
         rounds = []
         for measured in record.values["rounds"]:
             together = {int(dst): seconds for dst, seconds in measured["together"].items()}

@@ -59,7 +59,7 @@ def measure(guilty: str, *, rounds: int = 3) -> list[Record]:
             together = {str(dst): ranks[dst][-1][number] for dst in problem.DSTS}
             found.append({"alone": alone, "together": together})
         samples = [[max(one["together"].values()) for one in found]]
-        fields = {"nbytes": NBYTES, "params": {"part": "world", "world": guilty}}
+        fields = {"nbytes": NBYTES, "params": {"part": "world"}}
         fields |= {"experiment": problem.NAME, "values": {"rounds": found}}
         return [here.record(f"world {guilty}", samples, **fields)]
 

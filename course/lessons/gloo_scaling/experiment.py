@@ -40,7 +40,7 @@ PLACED = {
     "together": {"pairs": 1, "cpus": 1, "calls": 600},
     "apart": {"pairs": 1, "cpus": 2, "apart": True, "calls": 600},
 }
-MESSAGES = {f"8 pairs, {n} CPU": {"pairs": 8, "cpus": n, "calls": 1000} for n in (1, 2)}
+MESSAGES = {f"8 pairs, {n} CPU": {"pairs": 8, "cpus": n, "calls": 400} for n in (1, 2)}
 """Arms that are not pinned; of `programs.each_way`; deeper 01's two ways to place one pair, and of
 `programs.messages`."""
 Arms = Mapping[str, Mapping[str, Any]]
@@ -97,23 +97,37 @@ def recorded(part: str) -> list[Record]:
     return [record for record in own if record.params["part"] == part]
 
 
+KEYS = "pairs", "cpus", "threads", "calling", "numel", "calls", "apart", "quota", "sched_batch"
+"""What an arm may have."""
+
+
 def possible(asked: Arms) -> dict[str, Mapping[str, Any]]:
     """Return the arms that can run here; say of each other one what would be possible."""
     kept = {}
     for name, arm in asked.items():
-        most = {"pairs": 2 * MOST, "cpus": max(len(affinity.cpus()), 1), "threads": 64,
-                "calling": arm.get("pairs"), "numel": 2**22, "calls": 1000}  # fmt: skip
-        for key, limit in most.items():
-            value = arm.get(key, None if key == "pairs" else 1)
-            if not (isinstance(value, int) and 1 <= value <= limit):
-                print(f"{name!r} is left out: {key}={value!r}; 1 to {limit} are possible here.")
-                break
+        if reason := why_not(arm):
+            print(f"{name!r} is left out: {reason}.")
         else:
-            if "quota" in arm and not quota.available():
-                print(f"{name!r} is left out: a quota takes root, and cgroups to write to.")
-            else:
-                kept[name] = arm
+            kept[name] = arm
+    most, cores = max([arm.get("cpus", 1) for arm in kept.values()], default=1), programs.cores()
+    if most > len(cores):
+        print(f"{most} CPUs here are threads of {len(cores)} core: they do less than {most} would.")
     return kept
+
+
+def why_not(arm: Mapping[str, Any]) -> str:
+    """Say why an arm cannot run here, and what could; empty where it can."""
+    if strange := [*(arm.keys() - set(KEYS))]:
+        return f"nobody reads {strange[0]!r}; an arm may have {', '.join(KEYS)}"
+    most = {"pairs": 2 * MOST, "cpus": max(len(affinity.cpus()), 1), "threads": 64,
+            "calling": arm.get("pairs"), "numel": 2**22, "calls": 1000}  # fmt: skip
+    for key, limit in most.items():
+        value = arm.get(key, None if key == "pairs" else 1)
+        if not (isinstance(value, int) and 1 <= value <= limit):
+            return f"{key}={value!r}; 1 to {limit} are possible here"
+    if "quota" in arm and not quota.available():
+        return "a quota takes root, and cgroups to write to"
+    return ""
 
 
 def posted(

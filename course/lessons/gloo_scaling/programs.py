@@ -124,15 +124,15 @@ def pin(arm: Mapping[str, Any]) -> None:
     """
     if arm.get("cpus"):
         number = dist.get_rank() if arm.get("apart") else dist.get_rank() // 2
-        by_turns = chain(*zip_longest(*cores(affinity.cpus())))
+        by_turns = chain(*zip_longest(*cores()))
         cpus = [cpu for cpu in by_turns if cpu is not None]
         affinity.pin([cpus[number % arm["cpus"]]])
 
 
-def cores(cpus: Sequence[int], system: Path = Path("/sys/devices/system/cpu")) -> list[list[int]]:
-    """Sort CPUs by the core whose threads they are; where Linux does not tell, each is a core."""
+def cores(system: Path = Path("/sys/devices/system/cpu")) -> list[list[int]]:
+    """Sort our CPUs by the core whose threads they are; if Linux does not tell, each is a core."""
     threads: dict[str, list[int]] = {}
-    for cpu in cpus:
+    for cpu in affinity.cpus():
         core = f"{cpu}"
         with contextlib.suppress(OSError):
             core = (system / f"cpu{cpu}/topology/thread_siblings_list").read_text().strip()
@@ -159,7 +159,9 @@ def as_posted(rank: int, world_size: int) -> float:
         if rank == i or rank == i + 1:
             process_group = new_group
     if device().type == "cuda":
-        dist.all_reduce(torch.zeros(1, device=device()), group=process_group)
+        for group in (process_group, None):
+            dist.all_reduce(torch.zeros(1, device=device()), group=group)
+        torch.cuda.synchronize()
     start = datetime.datetime.now()
     target(process_group)
     end = datetime.datetime.now()

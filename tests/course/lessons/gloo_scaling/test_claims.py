@@ -4,7 +4,9 @@ import dataclasses
 import inspect
 from statistics import median
 
+from course.catalogue import ROOT
 from course.lessons.gloo_scaling import evidence, experiment, pictures, programs
+from labkit.measure.records import load
 from tests.course.lessons.cells import Cells
 
 CORE, DEEPER = Cells("01_gloo_scaling"), Cells("deeper/01_deeper")
@@ -47,10 +49,11 @@ def said(record, *names):
     return [f"{1e6 * each:,.0f}" for each in seconds]
 
 
-def posted(case):
+def posted(case, number=None):
     """The recorded seconds per call of the posted script in a place, by pairs."""
     found = [r for r in experiment.recorded("posted") if r.case == case]
-    return {record.params["pairs"]: record.summary.median for record in found}
+    cpus = found[0].params.get("cpus")
+    return evidence.times(found, cpus, number)
 
 
 def holds(lesson, cell, *words):
@@ -59,12 +62,18 @@ def holds(lesson, cell, *words):
 
 
 def test_the_script_and_the_number_of_cpus_are_as_recorded():
-    one, two, limited = map(posted, ("on one CPU", "on two CPUs", "a quota of one CPU"))
+    asker, places = pictures.asker(), ("on one CPU", "on two CPUs", "a quota of one CPU")
+    one, two, limited = map(posted, places)
     for times in (one, two, limited):
         holds(CORE, "many-means", *(f"{1e6 * times[p]:,.0f}" for p in (1, 2, 4, 6, 8)))
-    cpus = [f"{evidence.cpus_of(one, seconds):.2f}" for seconds in (pictures.asker(), two, limited)]
+    cpus = [f"{evidence.cpus_of(one, seconds):.2f}" for seconds in (asker, two, limited)]
     holds(CORE, "many-means", *cpus)
-    holds(CORE, "reply", f"{cpus[0]} CPUs like mine")
+    rounds = [[posted(place, number) for place in places[:2]] for number in range(3)]
+    theirs = [f"{evidence.cpus_of(one, asker):.1f}" for one, _ in rounds]
+    own = sorted(f"{evidence.cpus_of(one, two):.1f}" for one, two in rounds)
+    holds(CORE, "many-means", "{}, {} and {}".format(*theirs), f"{own[0]} to {own[-1]}")
+    said = f"({min(theirs)} to {max(theirs)} in three rounds, in which my own two CPUs come out as "
+    holds(CORE, "reply", f"{cpus[0]} CPUs like mine {said}{own[0]} to {own[-1]})")
 
 
 def test_the_board_is_as_recorded():
@@ -75,6 +84,14 @@ def test_the_board_is_as_recorded():
     most = experiment.recorded("ways")[-1]
     switches = [median(most.values[f"{way}, switches"]) for way in ("blocking", "async_op")]
     holds(CORE, "reply", *(f"{each:.1f}" for each in switches))
+
+
+def test_nccl_queues_as_recorded():
+    records = load(ROOT / "course/gpus.json", recorded=True, experiment="calls")
+    ms = {r.case: f"{1e3 * median(r.seconds):.2f}" for r in records}
+    for where in ("", ", on one CPU"):
+        said = [ms[f"{pairs}, queued{where}"] for pairs in ("1 pair", "2 pairs", "4 pairs")]
+        holds(CORE, "reply", *said)
 
 
 def test_the_bound_is_met_nearly():

@@ -38,9 +38,24 @@ def test_partners_share_a_cpu_or_are_apart_and_an_arm_may_have_any_name():
 @needs_accounts
 def test_what_cannot_run_is_left_out_in_a_line_that_says_what_can(capsys):
     arms = {"huge": {"pairs": 8, "cpus": 10**4}, "none": {"pairs": 0}, "good": {"pairs": 1}}
+    arms["strange"] = {"pairs": 1, "cpu": 1}
     assert [*experiment.possible(arms)] == ["good"]
-    told = capsys.readouterr().out
-    assert "cpus=10000; 1 to" in told and "pairs=0; 1 to 16 are possible here" in told
+    told = capsys.readouterr().out.splitlines()
+    assert len(told) == 3
+    assert "cpus=10000; 1 to" in told[0] and "pairs=0; 1 to 16 are possible here" in told[1]
+    assert "nobody reads 'cpu'; an arm may have pairs, cpus, threads" in told[2]
+
+
+def test_two_threads_of_one_core_are_told_apart_from_two_cores(monkeypatch, tmp_path, capsys):
+    monkeypatch.setattr(affinity, "cpus", lambda: [0, 1, 2, 3])
+    for cpu, threads in enumerate(["0,2", "1,3", "0,2", "1,3"]):
+        (tmp_path / f"cpu{cpu}/topology").mkdir(parents=True)
+        (tmp_path / f"cpu{cpu}/topology/thread_siblings_list").write_text(f"{threads}\n")
+    assert programs.cores(tmp_path) == [[0, 2], [1, 3]]
+    assert programs.cores(tmp_path / "nowhere") == [[0], [1], [2], [3]]
+    monkeypatch.setattr(programs, "cores", lambda: [[0, 1]])
+    experiment.possible({"B": {"pairs": 2, "cpus": 2}})
+    assert "2 CPUs here are threads of 1 core" in capsys.readouterr().out
 
 
 def test_without_accounts_the_recorded_runs_stand_in(monkeypatch, capsys):

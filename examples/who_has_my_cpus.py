@@ -1,14 +1,12 @@
 """Who has my CPUs? Start a program under this script, and see what kept it off the CPUs.
 
     python examples/who_has_my_cpus.py -- python3 test.py 8
-    taskset -c 0 python examples/who_has_my_cpus.py -- python3 test.py 8      # with a mask of one
 
 It says *mask* (the program may run on a few of the CPUs only), *quota* (its cgroup has used up the
 CPU time that it may have), *neighbours* (other programs had the CPUs) or *none of these*, with the
 figures. Linux, and nothing but Python; the program's exit status is handed on.
 
-Sources: proc(5) and sched-stats.rst of the Linux kernel for schedstat, sched-bwc.rst for cgroup
-version 1, cgroup-v2.rst for version 2, which was not run here.
+Sources: proc(5), the kernel's sched-stats.rst, sched-bwc.rst and cgroup-v2.rst (not run here).
 """
 
 import contextlib
@@ -19,7 +17,7 @@ import time
 from pathlib import Path
 
 PROC, CGROUPS = Path("/proc"), Path("/sys/fs/cgroup")
-EVERY = 0.1  # seconds between two looks
+EVERY, LEAST = 0.1, 1.0  # seconds between two looks; and of a program that something is said of
 THROTTLED = 0.1  # share of the periods from which on a quota is to blame
 WAITED = 0.5, 0.05  # of the time on a CPU, and CPUs' worth: with less of either, nobody waits
 OTHERS = 0.5  # what others used, in what we used, from which on they are to blame
@@ -41,31 +39,32 @@ def main(arguments):
     except OSError as error:
         sys.exit(f"{command[0]} cannot be started: {error.strerror}")
     threads, family = {}, {running.pid}
-    while True:
+    while running.returncode is None:
         look(threads, family)
         with contextlib.suppress(subprocess.TimeoutExpired, KeyboardInterrupt):
             running.wait(EVERY)
-        if running.returncode is not None:
-            break
     wall, after = time.monotonic() - start, counters(group)
+    status = 128 - running.returncode if running.returncode < 0 else running.returncode
+    if wall < LEAST:
+        print(f"{command[0]} ended after {wall:.2f} s: too soon to say anything.", file=sys.stderr)
+        return status
     on_cpu, waiting = (sum(thread[k] for thread in threads.values()) / 1e9 for k in (0, 1))
     masks = [thread[2] for thread in threads.values() if sum(thread[:2]) > 1e7 * (on_cpu + waiting)]
     allowed = set().union(*masks) or os.sched_getaffinity(0)
     used = {cpu: seconds - busy.get(cpu, 0) for cpu, seconds in busy_seconds().items()}
     others = max(0.0, sum(used.get(cpu, 0) for cpu in allowed) - on_cpu)
     periods, throttled, stopped = (new - old for new, old in zip(after, before, strict=True))
-    cpus = len(used)
     report = [
         f"on a CPU      {on_cpu:.2f} s in {wall:.2f} s: {on_cpu / wall:.2f} CPUs, all threads",
         f"waiting       {waiting:.2f} s for a CPU, all threads",
-        f"mask          {len(allowed)} of {cpus} CPUs: {', '.join(map(str, sorted(allowed)))}",
+        f"mask          {len(allowed)} of {len(used)} CPUs: {', '.join(map(str, sorted(allowed)))}",
         f"quota         {limit(group) if group else 'none'}"
         + (f" CPUs; stopped in {throttled} of {periods} periods, {stopped:.2f} s" if group else ""),
         f"others        {others / wall:.2f} CPUs, on the CPUs of the mask",
     ]
-    verdict = judge(wall, on_cpu, waiting, len(allowed) / cpus, others, periods, throttled)
+    verdict = judge(wall, on_cpu, waiting, len(allowed) / len(used), others, periods, throttled)
     print("", *report, verdict, sep="\n", file=sys.stderr)
-    return 128 - running.returncode if running.returncode < 0 else running.returncode
+    return status
 
 
 def judge(wall, on_cpu, waiting, mask, others, periods, throttled):
@@ -107,11 +106,10 @@ def schedstat(tasks):
 
 
 def busy_seconds():
-    """Return the seconds that each CPU of the machine has worked for anybody."""
+    """Return the seconds that each CPU has worked for anybody: user, nice and system come first."""
     lines = [line.split() for line in (PROC / "stat").read_text().splitlines()]
     rows = [row for row in lines if row[0].startswith("cpu") and row[0] != "cpu"]
-    tick = os.sysconf("SC_CLK_TCK")  # user, nice and system are the first three
-    return {int(row[0][3:]): sum(map(int, row[1:4])) / tick for row in rows}
+    return {int(row[0][3:]): sum(map(int, row[1:4])) / os.sysconf("SC_CLK_TCK") for row in rows}
 
 
 def tightest(root=CGROUPS, groups=PROC / "self/cgroup"):

@@ -79,7 +79,7 @@ def test_two_busy_neighbours():
 
 @needs_linux
 def test_a_program_that_sleeps_waits_for_no_cpu():
-    status, said = run(["sleep", "0.5"])
+    status, said = run(["sleep", "1.2"])
     assert status == 0
     assert "=> none of these: its threads hardly waited" in said, said
 
@@ -87,7 +87,9 @@ def test_a_program_that_sleeps_waits_for_no_cpu():
 @needs_linux
 @pytest.mark.parametrize(("command", "status"), [(["false"], 1), (["sh", "-c", "kill -9 $$"], 137)])
 def test_the_status_of_a_program_that_fails_at_once_is_handed_on(command, status):
-    assert run(command)[0] == status
+    ended, said = run(command)
+    assert ended == status
+    assert said.startswith(f"{command[0]} ended after 0.0") and said.count("\n") == 1
 
 
 @needs_linux

@@ -5,6 +5,7 @@ MB in one coalesced broadcast went 1.63 times as fast between two nodes. Here th
 ResNet50 are sent in ways that differ in one thing.
 """
 
+import inspect
 import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -78,10 +79,10 @@ def compare(
         params: More settings for the records.
     """
     params = dict(params or {})
-    possible = {name: way for name, way in ways.items() if _is_possible(**way)}
-    for name in ways:
-        if name not in possible:
-            print(f"{name!r} is left out: a cap is None or 0 bytes and more, in_flight 1 and more.")
+    refused = {name: why_not(send, way) for name, way in ways.items()}
+    possible = {name: way for name, way in ways.items() if not refused[name]}
+    for name in ways.keys() - possible.keys():
+        print(f"{name!r} is left out: {refused[name]}.")
     width = width or (NARROW if rate else 1.0)
     nbytes = sum(tensor.nbytes for tensor in shapes.resnet50(width=width))
 
@@ -108,8 +109,20 @@ def compare(
     return [record for record in found if of_experiment(record) == params]
 
 
-def _is_possible(cap: float | None = None, in_flight: int = 1, **_: Any) -> bool:
-    return (cap is None or cap >= 0) and in_flight >= 1
+def why_not(send: Callable, way: Mapping[str, Any]) -> str:
+    """Say why a way cannot be sent, and what could; empty where it can."""
+    _, *taken = inspect.signature(send).parameters.values()
+    takes_all = any(parameter.kind is parameter.VAR_KEYWORD for parameter in taken)
+    known = dict.fromkeys([*(parameter.name for parameter in taken), *programs.OWN])
+    strange = [key for key in way if key not in known]
+    if strange and not takes_all:
+        return f"nobody reads {strange[0]!r}; a way may have {', '.join(known)}"
+    cap, in_flight = way.get("cap"), way.get("in_flight", 1)
+    if not (cap is None or (isinstance(cap, int | float) and cap >= 0)):
+        return f"cap={cap!r}; None, or 0 bytes and more"
+    if not (isinstance(in_flight, int) and in_flight >= 1):
+        return f"in_flight={in_flight!r}; 1 and more"
+    return ""
 
 
 def of_experiment(record: Record) -> dict[str, str]:

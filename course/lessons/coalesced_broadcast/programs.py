@@ -22,6 +22,8 @@ from labkit.ranks.devices import device
 
 Ways = dict[str, dict[str, Any]]
 """Ways by name: arguments of `broadcast`; what else they may say is explained at `time_ways`."""
+OWN = "flat", "kept", "huge"
+"""What a way may say that is not passed on."""
 ALONE, KEPT, FLAT, HUGE = {"in_flight": 1}, {"kept": True}, {"flat": True}, {"huge": True}
 WHOLE, PARTS = {"cap": None}, {"cap": 25 * MB}
 CURVE: Ways = {
@@ -147,8 +149,7 @@ def give_huge_pages(given: bool) -> None:
 
 def _arguments(way: Mapping[str, Any]) -> dict[str, Any]:
     """Return what a way passes on, with new buffers where it keeps some."""
-    own = "flat", "kept", "huge"
-    arguments = {name: value for name, value in way.items() if name not in own}
+    arguments = {name: value for name, value in way.items() if name not in OWN}
     if kept := way.get("kept"):
         arguments["kept"] = buckets.Kept(None if kept is True else kept)
     return arguments

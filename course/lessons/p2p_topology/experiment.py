@@ -6,6 +6,7 @@ namespaces, four thousand times slower, and carry a 200th of the bytes.
 """
 
 import functools
+import inspect
 import itertools
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -130,7 +131,10 @@ def compare(
     for each chunk.
     """
     cases, different, cases_of = {}, {}, {}
+    known = [*inspect.signature(program).parameters][1:]  # without the tensor
     for name, arm in arms.items():
+        if strange := [key for key in arm if key not in known]:
+            raise ValueError(f"arm {name!r}: nobody reads {strange[0]!r}, but {', '.join(known)}")
         ways, chunk = arm.get("ways") or [arm["way"]], int(arm.get("chunk") or NBYTES)
         part, slots = "ways" if "ways" in arm else "way", arm.get("slots")
         for way in ways:

@@ -58,10 +58,15 @@ def test_the_third_buffer_goes_with_both_of_its_names(line, buffers):
 
 
 def test_a_way_that_cannot_be_is_left_out_in_a_line(capsys):
-    ways = {"below 0": {"cap": -1}, "none": {"cap": None, "in_flight": 0}, "all": {"cap": None}}
+    none, strange, known = {"cap": None, "in_flight": 0}, {"flight": 2}, "cap, in_flight, kept"
+    ways = {"below": {"cap": -1}, "none": none, "strange": strange, "all": {"cap": None}}
     (record,) = experiment.compare(programs.broadcast, ways, iters=1, width=1 / 16)
     assert record.case == "all"
-    assert capsys.readouterr().out.count(" is left out: a cap is None or 0 bytes and more") == 2
+    assert sorted(capsys.readouterr().out.splitlines()) == [
+        "'below' is left out: cap=-1; None, or 0 bytes and more.",
+        "'none' is left out: in_flight=0; 1 and more.",
+        f"'strange' is left out: nobody reads 'flight'; a way may have {known}, flat, huge.",
+    ]
 
 
 def test_without_links_the_recorded_run_is_shown_and_says_so(monkeypatch, capsys):

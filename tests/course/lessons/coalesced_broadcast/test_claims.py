@@ -114,9 +114,17 @@ def test_of_a_kernel_that_gives_no_huge_pages_the_recorded_run_is_shown(
     assert experiment.huge_pages() == ""
 
 
-def of(name):
-    """The records of an experiment in the lesson's own world."""
-    return [r for r in RECORDED if experiment.of_experiment(r) == {"asks": name}]
+def of(name, **world):
+    """The records of an experiment in the lesson's own world, or in another."""
+    return [r for r in RECORDED if experiment.of_experiment(r) == {"asks": name} | world]
+
+
+def test_huge_pages_convict_new_memory_alone_and_nobody_else_s_world_convicts_it():
+    assert held(of("E")).left == ["c"]
+    for letter in evidence.INVESTIGATION.worlds:
+        board = held(of("E", world=letter))
+        assert letter in board.left and board.state("c") != "stands", str(board)
+    assert held(of("E", world="a")).left == ["a", "b", "d"]
 
 
 def held(made, case="", samples=()):

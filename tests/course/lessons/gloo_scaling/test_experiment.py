@@ -67,9 +67,19 @@ def test_without_accounts_the_recorded_runs_stand_in(monkeypatch, capsys):
 
 
 @needs_accounts
-def test_the_posted_script_runs():
-    (made,) = experiment.posted(programs.as_posted, {"not pinned": {}}, pairs=[2])
-    assert 1e-6 < made.seconds[0] < 1
+def test_the_posted_script_is_launched_so_many_times_a_point():
+    made = experiment.posted(programs.as_posted, {"not pinned": {}}, pairs=[2, 1], rounds=2)
+    assert [record.params["pairs"] for record in made] == [2, 1]
+    assert all(len(r.seconds) == 2 and 1e-6 < min(r.seconds) < 1 for r in made)
+
+
+@needs_accounts
+def test_bytes_are_counted_where_they_are_asked_for():
+    arms = {"one": {"pairs": 1, "cpus": 1, "calls": 5}}
+    for metered in (True, False):
+        (made,) = experiment.compare("A", programs.calls, arms, rounds=1, metered=metered)
+        assert ("sent" in made.values) is metered
+        assert not metered or made.values["sent"][0] > 400  # a call's tensor, and headers
 
 
 SHAPES = [(10, 10), (1,), (3, 5, 7), (), (129,)]

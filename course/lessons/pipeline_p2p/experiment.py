@@ -211,19 +211,28 @@ def _in_turns(
         for rate, here in places.items()
     }
     steps: list[list[tuple[StepNotes, ...]]] = [[] for _ in cases]
-    at_once = rounds if len(places) == 1 else 1  # else a launch a round, so that rates take turns
-    for _ in range(rounds // at_once):
-        for rate, here in places.items():
-            own = [number for number, case in enumerate(cases) if case.rate == rate] * at_once
-            runs = [(cases[k].ranks, cases[k].channel, cases[k].work) for k in own]
-            limit = 30.0 + 3 * len(runs)
-            ranks = here.launch(train, runs, in_line, world_size=STAGES, timeout=limit)
-            for number, *notes in zip(own, *ranks, strict=True):
-                steps[number].append(tuple(notes))
+    for rate, repeats in _launches(list(places), rounds):
+        numbers = [k for k, case in enumerate(cases) if case.rate == rate] * repeats
+        runs = [(cases[k].ranks, cases[k].channel, cases[k].work) for k in numbers]
+        limit = 30.0 + 3 * len(runs)
+        ranks = places[rate].launch(train, runs, in_line, world_size=STAGES, timeout=limit)
+        for k, *notes in zip(numbers, *ranks, strict=True):
+            steps[k].append(tuple(notes))
     return [
         _record(case, notes, places[case.rate], one_way[case.rate])
         for case, notes in zip(cases, steps, strict=True)
     ]
+
+
+def _launches(rates: Sequence[str], rounds: int) -> list[tuple[str, int]]:
+    """Return the launches, each with its rate and how many rounds it runs.
+
+    Links of one rate take all rounds in one launch. Of several rates each has a launch a round, so
+    that they take turns.
+    """
+    if len(rates) == 1:
+        return [(rates[0], rounds)]
+    return [(rate, 1) for _ in range(rounds) for rate in rates]
 
 
 def _record(case: Case, steps: Sequence[tuple[StepNotes, ...]], here: Place, leg: float) -> Record:
@@ -245,14 +254,14 @@ def _record(case: Case, steps: Sequence[tuple[StepNotes, ...]], here: Place, leg
         predicted=modelled(case, leg=leg).seconds,
         values={
             "bubble": seen[middle].bubble,
-            "rounds": [_asked(one) for one in seen],
+            "rounds": [_for_the_board(timeline) for timeline in seen],
             "gradients": [hashlib.sha256(bits).hexdigest()[:16] for bits in gradients],
             "timeline": seen[middle].as_lists(),
         },
     )
 
 
-def _asked(seen: StepTimeline) -> dict:
+def _for_the_board(seen: StepTimeline) -> dict:
     """Return what the board asks of one round's step: seconds, and the idle share of all ranks."""
     framed, ranks = frame(seen), range(seen.world_size)
     took = [[at.seconds for r, t, at in seen.tasks if (r, t.kind) == (rank, "F")] for rank in ranks]

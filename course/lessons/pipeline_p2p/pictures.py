@@ -4,6 +4,7 @@ import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from statistics import median
+from typing import NamedTuple
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -27,6 +28,7 @@ QUEUE_LOOKS = {
     "sends": style(1),
     IN_CYCLE: replace(style(3), hatch="xxx", color="#d62728"),
 }
+DOWN, UP, UP_TO_OTHER = range(3)  # lanes of a copy: to the host, and from it to either GPU
 F2, F1 = schedules.activation(0, 2), schedules.activation(1, 1)
 CHAIN = [(1, F2), (1, F1), (2, F1), (2, Task("B", 2, 0))]
 """Who waits for whom in the lesson's program: rank and thing, from F2's receive to B0."""
@@ -203,40 +205,81 @@ def ten_copies(ax: Axes | None = None) -> Axes:
     return plots.stamp_published(ax, figures["send"], note="8x RTX 3090")
 
 
+class Leg(NamedTuple):
+    """One way of a copy, or of two that share it, timed in legs."""
+
+    lane: int  # DOWN to the host, UP to one GPU, or UP_TO_OTHER
+    begin: int
+    end: int
+    copies: str
+
+
+def _one_after_the_other(lanes_up: Sequence[int]) -> list[Leg]:
+    """Let each copy go down, then up in its lane, before the next one starts."""
+    legs = []
+    for copy, up in enumerate(lanes_up):
+        begin = 2 * copy
+        legs.append(Leg(DOWN, begin, begin + 1, f"{copy}"))
+        legs.append(Leg(up, begin + 1, begin + 2, f"{copy}"))
+    return legs
+
+
+def _in_pairs() -> list[Leg]:
+    """Let five pairs of copies share the way down, which takes twice as long, then go up apart."""
+    legs = []
+    for pair in range(5):
+        begin, one, other = 3 * pair, f"{2 * pair}", f"{2 * pair + 1}"
+        legs.append(Leg(DOWN, begin, begin + 2, f"{one}, {other}"))
+        legs.append(Leg(UP, begin + 2, begin + 3, one))
+        legs.append(Leg(UP_TO_OTHER, begin + 2, begin + 3, other))
+    return legs
+
+
+def _never_idle() -> list[Leg]:
+    """Let each of ten copies go down while the one before it goes up."""
+    legs = []
+    for copy in range(10):
+        up = UP if copy % 2 == 0 else UP_TO_OTHER
+        legs.append(Leg(DOWN, copy, copy + 1, f"{copy}"))
+        legs.append(Leg(up, copy + 1, copy + 2, f"{copy}"))
+    return legs
+
+
 def two_legs() -> Figure:
     """Draw which legs of the thread's copies would run when, and what was measured.
 
     A copy goes down into the host's memory, then up to the other GPU. A leg lasts what it would if
-    ten copies to one GPU were twenty legs in a row, or ten to two GPUs in turn. A box is a lane (0
-    down, 1 and 2 up), when it begins and ends in legs, and the copies in it.
+    ten copies to one GPU were twenty legs in a row, or ten to two GPUs in turn.
     """
     source = load("pipeline_p2p")
     figures = {key: source[key].value for key in ("interleaved", "overlapped")}
     figures["memcpy"] = source["memcpy"].value[0]
     leg, own = (figures[way] / 20 for way in ("memcpy", "interleaved"))
     two = "Two streams by the thread's model, a leg of"
-    to_one = [(k % 2, k, k + 1, f"{k // 2}") for k in range(20)]
-    in_turn = [(lane + lane * (k // 2 % 2), k, k + 1, copy) for lane, k, _, copy in to_one]
-    pairs = [(0, 3 * pair, 3 * pair + 2, f"{2 * pair}, {2 * pair + 1}") for pair in range(5)]
-    pairs += [(1 + k % 2, 3 * (k // 2) + 2, 3 * (k // 2) + 3, f"{k}") for k in range(10)]
-    always = [(lane, k + late, k + late + 1, f"{k}") for k in range(10)
-              for lane, late in ((0, 0), (1 + k % 2, 1))]  # fmt: skip
+    to_one = _one_after_the_other([UP] * 10)
+    in_turn = _one_after_the_other([UP, UP_TO_OTHER] * 5)
     models = [
         ("One leg after the other, to one GPU", "memcpy", to_one, leg),
         ("One leg after the other, to two GPUs in turn", "interleaved", in_turn, leg),
-        (f"{two} {leg:.2f} ms", "overlapped", pairs, leg),
-        (f"{two} {own:.2f} ms", "overlapped", pairs, own),
-        ("The way down is never idle", "overlapped", always, leg),
+        (f"{two} {leg:.2f} ms", "overlapped", _in_pairs(), leg),
+        (f"{two} {own:.2f} ms", "overlapped", _in_pairs(), own),
+        ("The way down is never idle", "overlapped", _never_idle(), leg),
     ]
     lanes = ["down to the host", "up to one GPU", "up to the other"]
     looks = {"down": replace(style(0), hatch=""), "up": replace(style(1), hatch="")}
     figure, panels = new_figure(len(models), 1, size=(10.5, 1.75 * len(models)))
     for panel, (title, key, legs, each) in zip(panels, models, strict=True):
         boxes = [
-            Bar(lane, "up" if lane else "down", each * begin / 1e3, each * end / 1e3, label=copy)
-            for lane, begin, end, copy in legs
+            Bar(
+                part.lane,
+                "down" if part.lane == DOWN else "up",
+                each * part.begin / 1e3,
+                each * part.end / 1e3,
+                label=part.copies,
+            )
+            for part in legs
         ]
-        ends = each * max(end for _, _, end, _ in legs)
+        ends = each * max(part.end for part in legs)
         text = f"{title}: {ends:.0f} ms by the model, {figures[key]:.0f} ms measured."
         draw_lanes(lanes, boxes, description=text, title=text, looks=looks, until=0.14, ax=panel)
         panel.axvline(figures[key], color="#d62728", linestyle="--", linewidth=2)

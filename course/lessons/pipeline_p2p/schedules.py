@@ -182,23 +182,36 @@ def programs(
     the naive program, which deadlocks for 1F1B. Receives stand so many tasks `ahead` of where they
     would otherwise, right before their use; one number for all ranks or one for each.
     """
-    stages, by_rank = len(schedule), [ahead] * len(schedule) if isinstance(ahead, int) else ahead
-    ranks = []
-    for tasks, early in zip(schedule, by_rank, strict=True):
-        steps: list[Task | Batch] = []
-        sent: list[Transfer] = []
-        for place in range(-early, len(tasks)):
-            needs = tasks[place + early : place + early + 1]
-            received = [t for t in (transfer_into(task, stages) for task in needs) if t]
-            both = sent + received
-            together = batched and len({frozenset((t.src, t.dst)) for t in both}) == 1
-            steps += [Batch(tuple(both))] if together else [Batch((t,)) for t in both]
-            sent = []
-            if place >= 0:
-                steps.append(tasks[place])
-                sent = [t for t in [transfer_out_of(tasks[place], stages)] if t]
-        ranks.append(tuple(steps + [Batch((t,)) for t in sent]))
-    return tuple(ranks)
+    early_by_rank = [ahead] * len(schedule) if isinstance(ahead, int) else ahead
+    return tuple(
+        _program(tasks, early, stages=len(schedule), batched=batched)
+        for tasks, early in zip(schedule, early_by_rank, strict=True)
+    )
+
+
+def _program(tasks: Sequence[Task], early: int, *, stages: int, batched: bool) -> Program:
+    """Write one rank's program; receives stand `early` tasks before the place of their use."""
+    receives = [transfer_into(task, stages) for task in tasks]
+    sends = [transfer_out_of(task, stages) for task in tasks]
+    steps: list[Task | Batch] = []
+    for place in range(-early, len(tasks) + 1):  # the last place is behind the last task
+        between: list[Transfer | None] = []  # what moves right before the task of this place
+        if place > 0:
+            between.append(sends[place - 1])
+        if place + early < len(tasks):
+            between.append(receives[place + early])
+        steps += _batches([t for t in between if t is not None], joined=batched)
+        if 0 <= place < len(tasks):
+            steps.append(tasks[place])
+    return tuple(steps)
+
+
+def _batches(transfers: Sequence[Transfer], *, joined: bool) -> list[Batch]:
+    """Return one batch if all are between the same two ranks and shall be joined, else one each."""
+    pairs = {frozenset((t.src, t.dst)) for t in transfers}
+    if joined and len(pairs) == 1:
+        return [Batch(tuple(transfers))]
+    return [Batch((t,)) for t in transfers]
 
 
 def in_order(schedule: Schedule, order: Sequence[Transfer]) -> tuple[Program, ...]:
@@ -209,12 +222,14 @@ def in_order(schedule: Schedule, order: Sequence[Transfer]) -> tuple[Program, ..
     transfer that the order leaves out, doubles, or invents.
     """
     order = list(order) if isinstance(order, Iterable) else [order]
-    if others := [one for one in order if not isinstance(one, Transfer)]:
-        raise InvalidProgram(
-            f"an order is one list of transfers for all ranks; got {others[0]!r:.60}"
-        )
-    needed = {(t, None) for program in programs(schedule) for t in transfers_of(program)}
-    _hold_once(needed, Counter((t, None) for t in order), "in the order")
+    for entry in order:
+        if not isinstance(entry, Transfer):
+            raise InvalidProgram(
+                f"an order is one list of transfers for all ranks; got {entry!r:.60}"
+            )
+    here = "in the order"
+    needed = {(t, here) for program in programs(schedule) for t in transfers_of(program)}
+    _hold_once(needed, Counter((t, here) for t in order))
     return tuple(
         tuple(Batch((t,)) for t in order if rank in (t.src, t.dst)) + tuple(tasks)
         for rank, tasks in enumerate(schedule)
@@ -248,19 +263,25 @@ def check_programs(ranks: Sequence[Program]) -> None:
 
     `InvalidProgram` lists every transfer for which that is not so.
     """
-    stands = Counter((t, rank) for rank, program in enumerate(ranks) for t in transfers_of(program))
-    ends = {(t, rank) for t, _ in stands for rank in (t.src, t.dst)}
-    _hold_once(ends, stands, "in the program of rank {}")
+    of = "in the program of rank {}".format
+    stands = Counter(
+        (t, of(rank)) for rank, program in enumerate(ranks) for t in transfers_of(program)
+    )
+    ends = {(t, of(rank)) for t, _ in stands for rank in (t.src, t.dst)}
+    _hold_once(ends, stands)
 
 
-def _hold_once(needed: set, stands: Counter, where: str) -> None:
-    """Hold each (transfer, rank) that is needed to stand once, and no other; name four of them."""
-    wrong = [
-        f"{transfer} stands {stands[transfer, rank]} times {where.format(rank)}, "
-        f"not {int((transfer, rank) in needed)}"
-        for transfer, rank in sorted(needed | {*stands}, key=str)
-        if stands[transfer, rank] != ((transfer, rank) in needed)
-    ]
+def _hold_once(needed: set[tuple[Transfer, str]], stands: Counter) -> None:
+    """Hold each transfer to stand once at each place where it is needed, and nowhere else.
+
+    A place is what a sentence says of it: "in the order". Four transfers are named.
+    """
+    wrong = []
+    for transfer, place in sorted(needed | {*stands}, key=str):
+        wanted = 1 if (transfer, place) in needed else 0
+        times = stands[transfer, place]
+        if times != wanted:
+            wrong.append(f"{transfer} stands {times} times {place}, not {wanted}")
     if wrong:
         more = [f"and {len(wrong) - 4} more"] if len(wrong) > 4 else []
         raise InvalidProgram("; ".join(wrong[:4] + more))

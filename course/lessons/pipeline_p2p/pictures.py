@@ -73,12 +73,12 @@ def steps(
     `framed` draws the lesson's frame, in which rank 1 stands idle, into each.
     """
     figure, panels = new_figure(len(seen), 1, size=(10, 0.5 + 2.1 * len(seen)))
-    until = max(one.seconds for _, one in seen)
-    for panel, (title, one) in zip(panels, seen, strict=True):
-        title = f"{title}: {1e3 * one.seconds:.0f} ms"
-        idle = experiment.frame(one) if framed else None
+    until = max(timeline.seconds for _, timeline in seen)
+    for panel, (name, timeline) in zip(panels, seen, strict=True):
+        title = f"{name}: {1e3 * timeline.seconds:.0f} ms"
+        idle = experiment.frame(timeline) if framed else None
         gaps = {"gap": (1, idle.begin, idle.end)} if idle else {}
-        step(one, title=title, ax=panel, until=1.01 * until, **options, **gaps)
+        step(timeline, title=title, ax=panel, until=1.01 * until, **options, **gaps)
         stamp(panel, tier, provenance)
     return figure
 
@@ -157,8 +157,8 @@ def queues(
     red = {"edgecolor": "#d62728", "linewidth": 2.2}
     for rank, part in chain:
         ax.barh(rank, 1, left=places[rank, part], height=0.62, fill=False, zorder=4, **red)
-    for one, other in itertools.pairwise(chain):
-        start, end = ((places[place] + 0.5, place[0]) for place in (one, other))
+    for waiting, awaited in itertools.pairwise(chain):
+        start, end = ((places[place] + 0.5, place[0]) for place in (waiting, awaited))
         arrow = {"arrowstyle": "-|>", "color": "#d62728", "linewidth": 2.2, "shrinkB": 9}
         arrow["connectionstyle"] = f"arc3,rad={0.6 if start[1] == end[1] else 0}"
         ax.annotate("", end, start, arrowprops=arrow, zorder=5)
@@ -180,8 +180,8 @@ def draw(records: Sequence[Record]) -> Figure:
     figure, panels = new_figure(1, len(SCHEDULES), title=title, size=(15, 4.4))
     usual = {"rate": experiment.RATE, "slow": 1, "longer_b0": 0}  # what all of the picture share
     for panel, name in zip(panels, SCHEDULES, strict=True):
-        asked = usual | {"schedule": name}
-        chosen = [record for record in records if asked.items() <= record.params.items()]
+        wanted = usual | {"schedule": name}
+        chosen = [record for record in records if wanted.items() <= record.params.items()]
         names = [record.case.removeprefix(f"{name}, ") for record in chosen]
         times(chosen, title=name, names=names, ax=panel)
     return figure

@@ -163,8 +163,10 @@ class Channel(Enum):
 
     def lanes(self, batch: Batch) -> list[tuple[Hashable, tuple[Transfer, ...]]]:
         """Divide a batch by the queues that its transfers stand in."""
-        lanes = dict.fromkeys(map(self.lane, batch.transfers))
-        return [(one, tuple(t for t in batch.transfers if self.lane(t) == one)) for one in lanes]
+        by_lane: dict[Hashable, list[Transfer]] = {}
+        for transfer in batch.transfers:
+            by_lane.setdefault(self.lane(transfer), []).append(transfer)
+        return [(lane, tuple(transfers)) for lane, transfers in by_lane.items()]
 
 
 def activation(src: int, micro_batch: int) -> Transfer:

@@ -6,7 +6,8 @@ from types import SimpleNamespace
 import pytest
 
 from course import catalogue
-from course.lessons.pipeline_p2p import evidence, experiment
+from course.lessons.pipeline_p2p import evidence, experiment, simulator
+from course.lessons.pipeline_p2p.schedules import Transfer
 from course.runs import by_case
 
 
@@ -49,3 +50,17 @@ def test_the_frame_lasts_as_long_as_b0_on_either_links():
     for case in (experiment.MYSTERY, experiment.FASTER):
         frames = [1e3 * one["frame"] for one in KNOWN[str(case)].values["rounds"]]
         assert 24 < median(frames) < 27
+
+
+@pytest.mark.parametrize("case", [experiment.MYSTERY, experiment.FASTER, experiment.LONGER])
+def test_every_transfer_began_when_the_last_that_it_waits_for_had_ended(case):
+    """The lesson's account, held to the whole recorded step: no other wait is needed."""
+    seen = experiment.step(KNOWN[str(case)])
+    when = {task: at for _, task, at in seen.tasks} | dict(seen.transfers)
+    behind_computing = []
+    for transfer, befores in simulator.waits(case.ranks, channel=case.channel).items():
+        if isinstance(transfer, Transfer):
+            ready = max(when[before].end for before in befores)
+            assert -0.001 < when[transfer].begin - ready < 0.005
+            behind_computing.append(when[transfer].begin - when[transfer.task].end)
+    assert max(behind_computing) > 0.1, "data that lay ready for so long, in seconds"

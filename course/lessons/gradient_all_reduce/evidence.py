@@ -11,6 +11,7 @@ from statistics import median
 from course import published
 from course.lessons.gradient_all_reduce import experiment as problem
 from course.predictions.investigation import Board, Experiment, Investigation, outcomes
+from course.predictions.judging import judge
 from course.runs import by_case, in_world
 from labkit.measure import records as measured_records
 from labkit.measure.records import Record, bus_factor
@@ -62,7 +63,7 @@ def late_rank(
     is how many took turns, of which the first two are compared.
     """
     pairs = pairs or problem.pairs(record, arms)
-    grew = [part(after) - part(before) for before, after in pairs]
+    grew = growth(pairs)
     all_calls = [sum(y.values()) - sum(x.values()) for x, y in pairs]
     first = [next(iter(y.values())) - next(iter(x.values())) for x, y in pairs]
     predicts = f"one rank's {1e3 * delay:.0f} ms of lateness make the classifier's calls longer by "
@@ -91,11 +92,27 @@ def small_calls(board: Board, record: Record, job: SlowJob = THREAD) -> None:
     board.test("b", "B", predicts, came, found=found, records=[record])
 
 
+def growth(pairs: Sequence[tuple[dict, dict]]) -> list[float]:
+    """Return, by round, the seconds by which the classifier's calls grew from arm to arm."""
+    return [part(after) - part(before) for before, after in pairs]
+
+
+def six_in_words(pairs: Sequence[tuple[dict, dict]]) -> str:
+    """Say by how much the classifier's calls grew or shrank from arm to arm."""
+    return _grew(growth(pairs))
+
+
 def shares_of_largest(pairs: Sequence[tuple[dict, dict]]) -> list[float]:
     """Return, by round, which share of the classifier's growth is in its largest tensor."""
-    return [
-        (after[LARGEST] - before[LARGEST]) / (part(after) - part(before)) for before, after in pairs
-    ]
+    in_largest = [after[LARGEST] - before[LARGEST] for before, after in pairs]
+    return [largest / all_six for largest, all_six in zip(in_largest, growth(pairs), strict=True)]
+
+
+def largest_in_words(pairs: Sequence[tuple[dict, dict]]) -> str:
+    """Say what the largest tensor has of the growth, and of the bytes."""
+    largest = _ms([after[LARGEST] - before[LARGEST] for before, after in pairs])
+    words = f"the six grew by {_ms(growth(pairs))} ms, this tensor by {largest}: bandwidth that is "
+    return words + "short is short for every byte, and it has five sixths of them"
 
 
 def call_by_call(board: Board, record: Record, job: SlowJob) -> None:
@@ -209,6 +226,57 @@ INVESTIGATION = Investigation(
         "cd": "on how many GPUs the benchmark ran, in which hosts, and with which network devices"
     },
 )
+
+
+HELD = 0.2  # seconds for which a late batch holds the last rank, in the arms of the cure
+LATE_BATCHES = [("the loop's order", "late"), ("DDP's order", "late")]
+WHERE_IT_CURES = {
+    "a": [("the loop's order", "in time"), ("DDP's order", "in time"), *LATE_BATCHES],
+    "b": LATE_BATCHES,
+    "c": LATE_BATCHES[:1],
+    "d": LATE_BATCHES[1:],
+    "e": [],
+}
+"""By the letter of the vote ``02.cure``: with which orders and batches the six get shorter."""
+
+
+def by_copy(records: Sequence[Record]) -> dict[tuple[str, str], tuple[dict, dict]]:
+    """Return, by order and batch, what two arms took that differ in where they copy.
+
+    In the step, and aside: each the seconds by round of the six, the first call and the whole step.
+    """
+    runs = by_case(records)
+    pairs = {}
+    for order, batch in WHERE_IT_CURES["a"]:
+        in_step, aside = ((order, batch, copied) for copied in ("in the step", "aside"))
+        pairs[order, batch] = tuple(runs[problem.cure_case(arm)].values for arm in (in_step, aside))
+    return pairs
+
+
+def saved(in_step: Mapping[str, list], aside: Mapping[str, list], part: str) -> list[float]:
+    """Return, by round, the seconds by which copying aside shortens a part of the step."""
+    both = zip(in_step[part], aside[part], strict=True)
+    return [before - after for before, after in both]
+
+
+def where_it_cures(records: Sequence[Record]) -> str | None:
+    """Return the letter of the vote ``02.cure`` that the rounds agree on; None if they do not.
+
+    The cure shortens the six if it takes off half of the delay or more; at a quarter or less it
+    does not.
+    """
+    shorter = set()
+    for which, (in_step, aside) in by_copy(records).items():
+        shares = [seconds / HELD for seconds in saved(in_step, aside, "the six")]
+        shortens = judge(outcomes(shares, stands=0.5, fell=0.25)).outcome
+        if shortens is None:
+            return None
+        if shortens:
+            shorter.add(which)
+    for letter, which in WHERE_IT_CURES.items():
+        if shorter == set(which):
+            return letter
+    return None
 
 
 def recorded_rung() -> str:

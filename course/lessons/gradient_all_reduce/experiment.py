@@ -195,7 +195,7 @@ def as_posted(program: Callable = programs.as_posted, place: Place | None = None
     return (place or hosts()).records(measure, cases=("loop", "benchmark"), **OURS)
 
 
-CLASSIFIER = 16  # the first call of the classifier: six of the 22 follow, this one included
+CLASSIFIER, LAST = 16, 21  # the first and the last of the classifier's six calls, in the loop
 
 
 def small_calls() -> Record:
@@ -213,6 +213,38 @@ def small_calls() -> Record:
     return record
 
 
+def cure(program: Callable = programs.with_copies, place: Place | None = None) -> list[Record]:
+    """Run the arms of `programs.CURE`, on four hosts or elsewhere; return a record for each.
+
+    ``samples`` are rank 0's seconds in whole steps, by round; in ``values`` are those of ``the
+    six`` calls of the classifier, of ``the first call`` that is made, and of ``the whole step``.
+    """
+
+    def measure(here: Place) -> list[Record]:
+        (steps, *_) = here.launch(program, programs.CURE, timeout=120)
+        records = []
+        for number, (arm, how) in enumerate(programs.CURE.items()):
+            mine = [[ms / 1e3 for ms in step] for step in steps[number :: len(programs.CURE)]]
+            first = LAST if how["backwards"] else 0
+            values = {
+                "the six": [sum(step[CLASSIFIER : LAST + 1]) for step in mine],
+                "the first call": [step[first] for step in mine],
+                "the whole step": [step[-1] for step in mine],
+            }
+            params = {"world_size": here.world_size}
+            fields = {"experiment": NAME, "params": params, "values": values}
+            records.append(here.record(cure_case(arm), [values["the whole step"]], **fields))
+        return records
+
+    cases = set(map(cure_case, programs.CURE))
+    return (place or hosts()).records(measure, cases=cases, **OURS)
+
+
+def cure_case(arm: tuple[str, str, str]) -> str:
+    """Return the name under which an arm of `programs.CURE` is recorded."""
+    return f"cure: {', '.join(arm)}"
+
+
 def run(*, quick: bool = False, progress: Say = quiet) -> list[Record]:
     """Run the small calls and each of `CASES`, all short: `quick` is ignored."""
     progress("calls that carry next to nothing")
@@ -220,4 +252,5 @@ def run(*, quick: bool = False, progress: Say = quiet) -> list[Record]:
     for case, (program, args) in CASES.items():
         progress(case)
         measured.append(on_hosts(program, *args, case=case))
-    return measured
+    progress("the reported cure, as arms")
+    return measured + cure()

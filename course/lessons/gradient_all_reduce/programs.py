@@ -9,8 +9,10 @@ import os
 import random
 import time
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
+from typing import Any
 from unittest import mock
 
 import torch
@@ -305,3 +307,82 @@ def time_in_a_row(nbytes: int, group: dist.ProcessGroup | None = None) -> list[f
             dist.all_reduce(tensor, group=group)
 
     return [seconds / 20 for seconds in time_calls(twenty, warmup=1, iters=5)]
+
+
+CURE = {
+    (order, batch, copied): {
+        "backwards": order == "DDP's order",
+        "late": batch == "late",
+        "aside": copied == "aside",
+    }
+    for order in ("the loop's order", "DDP's order")
+    for batch in ("in time", "late")
+    for copied in ("in the step", "aside")
+}
+"""Eight arms: which call comes first, whether the last rank's batch is late, where it is copied."""
+COMPUTING = 0.1  # seconds for which a step computes without a CPU, as a GPU does
+
+
+class PostedStep:
+    """The thread's step on a batch that is there: backward, and then a timed call per tensor."""
+
+    def __init__(self) -> None:
+        self._model = vgg11().to(device())
+        self._marks = [(event(), event()) for _ in self._model.parameters()]
+
+    def __call__(self, batch: torch.Tensor, *, backwards: bool = False) -> list[float]:
+        """Return the ms of each call, in the order of the tensors, in whichever they were made."""
+        self._model.zero_grad()
+        labels = torch.arange(len(batch), device=batch.device)
+        nn.functional.cross_entropy(self._model(batch), labels).backward()
+        time.sleep(COMPUTING)
+        calls = list(zip(self._model.parameters(), self._marks, strict=True))
+        for parameter, (begin, end) in reversed(calls) if backwards else calls:
+            begin.record()
+            dist.all_reduce(parameter.grad)
+            end.record()
+        synchronize()
+        return [begin.elapsed_time(end) for begin, end in self._marks]
+
+
+class Aside:
+    """Runs something in a thread while its rank trains; what that puts on a GPU has a stream.
+
+    Where there is no GPU the thread is all that there is.
+    """
+
+    def __init__(self) -> None:
+        self._thread = ThreadPoolExecutor(1)
+        self._stream = torch.cuda.Stream() if device().type == "cuda" else None
+
+    def begin(self, fetch: Callable[..., torch.Tensor], *args: Any) -> Future[torch.Tensor]:
+        """Begin to fetch a batch; `result` of what is returned waits for it."""
+
+        def on_own_stream() -> torch.Tensor:
+            with torch.cuda.stream(self._stream):  # None, on a CPU, changes nothing
+                return fetch(*args)
+
+        return self._thread.submit(on_own_stream)
+
+
+def fetch(late):
+    """Return a batch on this rank's device; a late one holds the last rank for 200 ms."""
+    if late and dist.get_rank() == dist.get_world_size() - 1:
+        time.sleep(0.2)
+    return torch.rand(2, 3, 32, 32).to(device())
+
+
+def with_copies(arms, rounds=3):
+    """Take a step in each arm, in turn; return the ms of its calls, and of the whole step."""
+    step, aside, coming, times = PostedStep(), Aside(), None, []
+    step(fetch(late=False))  # warms up
+    turns = list(arms.values()) * rounds
+    for arm, following in zip(turns, turns[1:] + turns[:1], strict=True):
+        dist.barrier()
+        begin = time.perf_counter()
+        batch = coming.result() if arm["aside"] else fetch(arm["late"])
+        if following["aside"]:
+            coming = aside.begin(fetch, following["late"])
+        calls = step(batch, backwards=arm["backwards"])
+        times.append([*calls, 1e3 * (time.perf_counter() - begin)])
+    return times

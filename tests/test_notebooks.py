@@ -12,8 +12,6 @@ from tests import spine
 
 ROOT = Path(__file__).resolve().parents[1]
 EXERCISES = sorted((ROOT / "exercises").glob("*.ipynb"))
-TO_MEND = {"02"}
-"""Lessons in whose text our own runs still speak beside the learner's, or too many figures."""
 TO_REBIND = {"05_deeper", "08_ward"}
 """Notebooks in which going back to a cell may still break what follows. (In 08 each case binds
 `ward` anew, for the cell below it.)"""
@@ -38,8 +36,6 @@ CORES = [path for path in LESSONS if path.name[0] == "0" and path.parent.name ==
 
 @mark.parametrize("path", CORES, ids=lambda path: path.name.partition("_")[0])
 def test_the_learners_run_speaks_and_ours_is_folded(path):
-    if path.name.partition("_")[0] in TO_MEND:
-        skip("to be mended")
     notebook = files.read(path)
     assert [*spine.ours_in_sight(notebook)] == []
     assert spine.figures_among(notebook) <= 4.2, "figures in 100 words outside folds"

@@ -23,7 +23,7 @@ export default define({
     {
       text: "Your monitoring shows 40, 41, 2 and 39 ms. Rebuild it, within 1 ms. (The light blue edge sets how long the bytes move.)",
       met: (state) => near(shown(state), [40, 41, 2, 39]),
-      after: "Rank 2 came last and waited for nobody. Its 2 ms are the moving alone.",
+      after: "Rank 2 came last and waited for nobody: its 2 ms are the moving alone. You have found the rule. A stopwatch shows the waiting for the last rank, and then the moving of the bytes. So the smallest one shows the moving, and the largest belongs to a victim.",
     },
   ],
   height: () => TOP + ROW * RANKS.length + 44,

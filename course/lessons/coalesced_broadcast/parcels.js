@@ -101,7 +101,8 @@ export default define({
 
   words(state) {
     const tried = Object.entries(state.tries).map(([what, ms]) => `${what}: ${ms} ms`);
-    return `${state.boxes} boxes, ${state.kept ? "kept" : "new"}; a trip costs ${state.trip} ms. Tried, by the number of boxes: ${tried.join("; ") || "nothing yet"}.`;
+    const boxes = state.boxes === 1 ? "1 box" : `${state.boxes} boxes`;
+    return `${boxes}, ${state.kept ? "kept" : "new"}; a trip costs ${state.trip} ms. Tried, by the number of boxes: ${tried.join("; ") || "nothing yet"}.`;
   },
   buttons: (state) => [
     { label: "▶ Send", press: send },

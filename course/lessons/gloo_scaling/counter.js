@@ -81,7 +81,8 @@ export default define({
 
   words(state) {
     const waits = queues(state) ? `each waits ${lap(state) - state.work - state.elsewhere} ms` : `the counter is idle for ${idle(state)} ms of each lap`;
-    return `${state.customers} customers, ${state.work} ms of work, ${state.elsewhere} ms elsewhere: a lap takes ${lap(state)} ms, and ${waits}.`;
+    const customers = state.customers === 1 ? "1 customer" : `${state.customers} customers`;
+    return `${customers}, ${state.work} ms of work, ${state.elsewhere} ms elsewhere: a lap takes ${lap(state)} ms, and ${waits}.`;
   },
   opening: play,
   buttons: () => [{ label: "▶ Play it", press: play }],

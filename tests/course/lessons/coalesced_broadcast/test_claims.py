@@ -119,12 +119,13 @@ def of(name, **world):
     return [r for r in RECORDED if experiment.of_experiment(r) == {"asks": name} | world]
 
 
-def test_huge_pages_convict_new_memory_alone_and_nobody_else_s_world_convicts_it():
+def test_huge_pages_convict_new_memory_and_where_another_is_guilty_they_never_do():
     assert held(of("E")).left == ["c"]
-    for letter in evidence.INVESTIGATION.worlds:
-        board = held(of("E", world=letter))
-        assert letter in board.left and board.state("c") != "stands", str(board)
-    assert held(of("E", world="a")).left == ["a", "b", "d"]
+    left = {letter: held(of("E", world=letter)).left for letter in "abd"}
+    assert left == {"a": ["a", "b", "d"], "b": [*"abcd"], "d": ["a", "b", "d"]}  # b: not judged
+    small, _, large, _ = of("E")
+    told = [f"{record.values['faults']:,.0f} faults" for record in (small, large)]
+    assert all(words in CELLS.texts["ours"] for words in told)
 
 
 def held(made, case="", samples=()):

@@ -279,6 +279,18 @@ def where_it_cures(records: Sequence[Record]) -> str | None:
     return None
 
 
+def cure_in_words(records: Sequence[Record]) -> str:
+    """Say what the cure takes off the parts of a step with a late batch, in both orders."""
+    words = []
+    for order, batch in LATE_BATCHES:
+        in_step, aside = by_copy(records)[order, batch]
+        parts = (
+            f"{_ms(saved(in_step, aside, part))} ms off {part}" for part in problem.PARTS_OF_A_STEP
+        )
+        words.append(f"with a late batch in {order} the cure takes {', '.join(parts)}")
+    return "; ".join(words)
+
+
 def recorded_rung() -> str:
     """Tell in a line what rung 3b took in our recorded run, as a ground for a prediction."""
     rung = "3b: all at once, after backward"

@@ -5,18 +5,19 @@ apart: waiting for the last rank, and moving bytes.
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from statistics import median
+from statistics import fmean, median
 from typing import Any, NamedTuple
 
 from course.lessons.gradient_all_reduce import programs
-from course.place import Place
+from course.place import Place, launch
 from course.runs import Say, quiet
 from labkit.fabric.fabric import Fabric
 from labkit.measure.records import Record
 from labkit.measure.timeline import Timeline
+from labkit.measure.timing import slowest
 from labkit.measure.trace import Kind, Span
 
 NAME = "gradient-all-reduce"
@@ -195,6 +196,7 @@ def as_posted(program: Callable = programs.as_posted, place: Place | None = None
     return (place or hosts()).records(measure, cases=("loop", "benchmark"), **OURS)
 
 
+PARTS_OF_A_STEP = "the six", "the first call", "the whole step"
 CLASSIFIER, LAST = 16, 21  # the first and the last of the classifier's six calls, in the loop
 
 
@@ -213,6 +215,25 @@ def small_calls() -> Record:
     return record
 
 
+def lost_to_the_latest(
+    program: Callable, kinds: Mapping[str, list[float]], sizes: Sequence[int]
+) -> dict[tuple[str, int], list[float]]:
+    """Return, by kind of lateness and number of ranks, the ms lost in a step, in three turns.
+
+    `program` takes a kind's delays and returns the seconds of ten meetings without any, and then
+    of a meeting with each. What the slowest rank took counts, in the mean over the delays, less
+    the median of the ten.
+    """
+    lost = defaultdict(list)
+    for _ in range(3):
+        for n in sizes:
+            ranks = launch(lambda: [program(delays) for delays in kinds.values()], world_size=n)
+            for kind, by_rank in zip(kinds, zip(*ranks, strict=True), strict=True):
+                seconds = slowest(by_rank)
+                lost[kind, n].append(1e3 * (fmean(seconds[10:]) - median(seconds[:10])))
+    return lost
+
+
 def cure(program: Callable = programs.with_copies, place: Place | None = None) -> list[Record]:
     """Run the arms of `programs.CURE`, on four hosts or elsewhere; return a record for each.
 
@@ -226,14 +247,12 @@ def cure(program: Callable = programs.with_copies, place: Place | None = None) -
         for number, (arm, how) in enumerate(programs.CURE.items()):
             mine = [[ms / 1e3 for ms in step] for step in steps[number :: len(programs.CURE)]]
             first = LAST if how["backwards"] else 0
-            values = {
-                "the six": [sum(step[CLASSIFIER : LAST + 1]) for step in mine],
-                "the first call": [step[first] for step in mine],
-                "the whole step": [step[-1] for step in mine],
-            }
+            six = [sum(step[CLASSIFIER : LAST + 1]) for step in mine]
+            calls, wholes = [step[first] for step in mine], [step[-1] for step in mine]
+            values = dict(zip(PARTS_OF_A_STEP, (six, calls, wholes), strict=True))
             params = {"world_size": here.world_size}
             fields = {"experiment": NAME, "params": params, "values": values}
-            records.append(here.record(cure_case(arm), [values["the whole step"]], **fields))
+            records.append(here.record(cure_case(arm), [wholes], **fields))
         return records
 
     cases = set(map(cure_case, programs.CURE))

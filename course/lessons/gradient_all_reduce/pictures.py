@@ -8,7 +8,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from course.lessons.gradient_all_reduce import experiment as problem
-from course.lessons.gradient_all_reduce.evidence import PART
+from course.lessons.gradient_all_reduce.evidence import PART, by_copy
 from course.lessons.gradient_all_reduce.experiment import Timer
 from course.published import load
 from course.runs import by_case
@@ -146,6 +146,19 @@ def _leaving(record: Record, rung: str, seconds: Sequence[float], ax: Axes) -> N
     draw_lanes(["backward", *names], drawn, title=f"Rung {rung}", description=told, **how)
     ax.axvline(1e3 * (over - begin), color=plots.INK, linestyle="--", linewidth=1)
     _stamp(ax, record)
+
+
+def cure(records: Sequence[Record]) -> Table:
+    """Show what copying aside does to the parts of a step, by order and batch: before and after."""
+    rows = []
+    for (order, batch), (in_step, aside) in by_copy(records).items():
+        row = [f"{order}, {batch}"]
+        for part in problem.PARTS_OF_A_STEP:
+            before, after = (1e3 * median(arm[part]) for arm in (in_step, aside))
+            row.append(f"{before:.0f} → {after:.0f}")
+        rows.append(row)
+    heads = ["ms, copied in the step → aside", *problem.PARTS_OF_A_STEP]
+    return Table(heads, rows, str(records[0].tier))
 
 
 def draw(records: Sequence[Record]) -> Figure:

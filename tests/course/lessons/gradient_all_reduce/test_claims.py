@@ -1,17 +1,19 @@
 """Lesson 02: claims fail with records in which they are false; its board follows the figures."""
 
 import dataclasses
+import inspect
+import re
 from types import SimpleNamespace
 
 from pytest import approx, mark
 
-from course.lessons.gradient_all_reduce import evidence, experiment
+from course.lessons.gradient_all_reduce import evidence, experiment, pictures
 from course.predictions.board import FELL, NOT_JUDGED, STANDS
 from course.runs import by_case
 from labkit.measure.records import load
 from tests.course.lessons.cells import Cells
 
-CELLS = Cells("02_gradient_all_reduce")
+CELLS, DEEPER = Cells("02_gradient_all_reduce"), Cells("deeper/02_deeper")
 RUNS = by_case(load(experiment.RECORDING, recorded=True))
 
 
@@ -21,8 +23,8 @@ def found(after, during):
     answers = {"exposed": lambda _: by_rung, "ends": lambda _: by_rung, "lengths": lambda _: {}}
     answers |= {"on_hosts": lambda *_, case, **__: RUNS[case]}
     lesson = SimpleNamespace(**vars(experiment) | answers)
-    pictures = SimpleNamespace(rungs=lambda _: None)
-    return {"problem": lesson, "pictures": pictures, "DuringBackward": None}
+    drawn = SimpleNamespace(rungs=lambda _: None)
+    return {"problem": lesson, "pictures": drawn, "DuringBackward": None}
 
 
 @mark.parametrize("during", [[0.05, 0.07, 0.08], [0.01, 0.02, 0.08]], ids=["nothing", "mixed"])
@@ -82,3 +84,63 @@ def test_a_run_in_which_the_six_grow_with_the_late_rank_speaks_against_us():
 def test_the_ends_of_backward_and_of_the_step_are_those_that_the_lesson_names():
     ends = list(experiment.lengths(RUNS["rungs"]).values())[3:]
     assert [[round(1e3 * s) for s in rung] for rung in ends] == [[228, 288], [265, 278]]
+
+
+CURE = [record for record in RUNS.values() if record.case.startswith("cure: ")]
+
+
+def with_cure(*saves):
+    """The recorded arms, but copying aside takes 150 ms off the six in these, and nothing else."""
+    changed = []
+    for record in CURE:
+        order, batch, copied = record.case.removeprefix("cure: ").split(", ")
+        shorter = 0.15 if (order, batch) in saves and copied == "aside" else 0
+        values = record.values | {"the six": [0.2 - shorter] * 3}
+        changed.append(dataclasses.replace(record, values=values))
+    return changed
+
+
+def test_our_own_calm_run_of_the_cure_shortens_the_six_in_ddps_order_alone():
+    assert evidence.where_it_cures(CURE) == "d"
+    assert re.search(
+        "in DDP's order the cure takes 19. ms off the six", evidence.cure_in_words(CURE)
+    )
+    assert len(pictures.cure(CURE).rows) == 4
+
+
+@mark.parametrize("letter", evidence.WHERE_IT_CURES)
+def test_every_vote_on_the_cure_could_have_been_right(letter):
+    assert evidence.where_it_cures(with_cure(*evidence.WHERE_IT_CURES[letter])) == letter
+
+
+def test_a_cure_on_which_rounds_disagree_or_that_no_vote_names_is_not_judged():
+    odd, *others = with_cure()
+    mixed = dataclasses.replace(odd, values=odd.values | {"the six": [0.2, 0.4, 0.2]})
+    assert evidence.where_it_cures([mixed, *others]) is None
+    assert evidence.where_it_cures(with_cure(("DDP's order", "in time"))) is None
+
+
+def test_the_cure_was_recorded_with_the_program_that_its_cell_shows():
+    shown = DEEPER.sources["cure-program"]
+    for function in (experiment.programs.fetch, experiment.programs.with_copies):
+        head, _, body = inspect.getsource(function).partition('"""')
+        body = body.partition('"""\n')[2]
+        assert head.strip() in shown and body in f"{shown}\n"
+
+
+def test_rare_stalls_cost_more_than_jitter():
+    def found(rare):  # ms lost on 2, 8 and 16 ranks, in three turns
+        lost = dict.fromkeys((("often, a little", n) for n in (2, 8, 16)), [5.0] * 3)
+        lost |= {("rarely, but much", n): [ms] * 3 for n, ms in zip((2, 8, 16), rare, strict=True)}
+        return {"lost": lost, "sizes": (2, 8, 16), "kinds": DEEPER.run("latest-program")["kinds"]}
+
+    DEEPER.hold("latest-verdict", true=found([6, 20, 33]), false=found([6, 6, 6]), words="rare")
+
+
+@mark.parametrize("at", [1, 4], ids=["no cap given", "the last bucket"])
+def test_ddps_small_bucket(at):
+    sizes = [[1e6, 7e6], [7e6, 1e6], [8e6], [1e6, 7e6], [7e6, 1e6]]
+    turned = [mine[::-1] if k == at else mine for k, mine in enumerate(sizes)]
+    good, bad = ({"launch": lambda *_, ran=ran, **__: (ran, ran)} for ran in (sizes, turned))
+    program = {"buckets_of": None, "alike": None}
+    DEEPER.hold("ddp-run", true=good | program, false=bad | program, words="bucket")

@@ -76,6 +76,15 @@ def hold_all(board: Board, records: Sequence[Record], world: str) -> None:
     hold(board, *(runs[str(case)] for case in experiment.WORLDS[world or "d"]))
 
 
+def left_by_puts(queued: Record, put: Record) -> set[str]:
+    """Return the answers to 05.put that the rounds give: a, all of the frame stays; b; c, none."""
+    pairs = zip(_each(queued, "frame"), _each(put, "frame"), strict=True)
+    return {
+        "c" if after < 0.2 * before else "a" if after > 0.8 * before else "b"
+        for before, after in pairs
+    }
+
+
 INVESTIGATION = Investigation(
     key="05.cause",
     question="Why does rank 1 stand idle?",

@@ -30,6 +30,7 @@ STAGES, MICRO_BATCHES = 3, 6
 RATE, FAST = "200mbit", "800mbit"
 LEG = 0.0075  # seconds of a message, where a step is simulated before any was measured
 RECORDING = Path(__file__).with_name("recording.json")
+QUEUES = (Channel.ORDERED, Channel.EDGE, Channel.DIRECTION, Channel.TAGGED)
 PLAN = schedules.eager_1f1b(stages=STAGES, micro_batches=MICRO_BATCHES)
 """The schedule of the mystery."""
 
@@ -51,7 +52,7 @@ class Case:
     channel: Channel
     ahead: int | tuple[int, ...] = 0
     """By how many tasks receives stand early: on all ranks, or on each."""
-    rate: str = RATE  # of each host's link
+    rate: str | None = RATE  # of each host's link; None: this machine's loopback
     slow: float = 1.0  # how many times as long rank 0's tasks take as the others'
     longer_b0: float = 0.0  # seconds by which B0 on rank 2 takes longer
     order: Order | None = None
@@ -82,7 +83,7 @@ class Case:
 
     def __str__(self) -> str:
         early = f", receives {self.ahead} early" if self.ahead else ""
-        rate = f", {self.rate}" if self.rate != RATE else ""
+        rate = f", {self.rate or 'loopback'}" if self.rate != RATE else ""
         slow = f", rank 0 {self.slow:g} times as slow" if self.slow != 1 else ""
         longer = f", B0 {1e3 * self.longer_b0:g} ms longer" if self.longer_b0 else ""
         order = f", {self.order.__name__}" if self.order else ""
@@ -106,7 +107,13 @@ WORLDS = {
 }
 """For each suspect of the lesson's vote a world in which it is guilty: its step, the same on other
 links, and the same with a longer B0 on rank 2."""
-_CASES = [Case(name, c) for name in SCHEDULES for c in Channel if c is not Channel.BLOCKING]
+PUTS = {
+    "messages": Case("eager 1f1b", Channel.ORDERED, rate=None),
+    "puts that wait": Case("eager 1f1b", Channel.WAITING_PUT, rate=None),
+    "puts": Case("eager 1f1b", Channel.PUT, rate=None),
+}
+"""The mystery's schedule on one machine, where a message takes next to no time: deeper 05."""
+_CASES = [Case(name, c) for name in SCHEDULES for c in QUEUES]
 _CASES += [Case(name, Channel.ORDERED, order=by_begin) for name in SCHEDULES]  # act 2's answer
 _CASES += [EARLIER, UNNAMED, *(case for world in WORLDS.values() for case in world)]
 EVERY = tuple(dict.fromkeys(_CASES))

@@ -12,11 +12,16 @@ queue until the receiver has the bytes, as an NCCL kernel keeps its stream: the 
 receipt. gloo alone would let go once the kernel's socket buffer holds them.
 """
 
+import math
+import os
+import tempfile
 import time
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -129,6 +134,74 @@ def work_in_line(
         work.wait()
 
 
+@dataclass(frozen=True, slots=True)
+class Shared:
+    """Where one message goes: memory that all ranks see, and two pipes."""
+
+    place: torch.Tensor
+    bell: int  # the sender wakes the receiver
+    receipt: int  # the receiver says that it has taken the message
+
+
+@contextmanager
+def puts(
+    every: Sequence[Transfer], like: torch.Tensor, *, waits: bool
+) -> Iterator[Callable[..., None]]:
+    """Yield what does `work_in_line`'s work by puts, between ranks of one machine.
+
+    All ranks see one memory: a place like `like` for each message. Whoever made a message writes it
+    there, rings, and goes on; if it `waits`, once the receiver has taken it. The kernel's pipe, on
+    which one rings, also makes the bytes visible.
+    """
+    with tempfile.TemporaryDirectory() as own:
+        folders = [own]
+        dist.broadcast_object_list(folders)  # rank 0's
+        pipes = [f"{folders[0]}/{number}" for number in range(2 * len(every))]
+        if dist.get_rank() == 0:
+            for pipe in pipes:
+                os.mkfifo(pipe)
+        dist.barrier()
+        size = (len(every), *like.shape)
+        memory = torch.from_file(f"{folders[0]}/memory", shared=True, size=math.prod(size))
+        ends = [os.open(pipe, os.O_RDWR) for pipe in pipes]
+        dist.barrier()  # all have opened everything: the names may go
+    try:
+        parts = zip(memory.view(size), ends[::2], ends[1::2], strict=True)
+        shared = {transfer: Shared(*part) for transfer, part in zip(every, parts, strict=True)}
+        yield partial(_put_in_line, shared=shared, waits=waits)
+    finally:
+        for end in ends:
+            os.close(end)
+
+
+def _put_in_line(
+    entries: Sequence[Sequence[Transfer]],
+    slot: Callable[[Transfer], Future],
+    *,
+    times: dict[Transfer, tuple[float, float]],
+    shared: Mapping[Transfer, Shared],
+    waits: bool,
+    **unused: Any,
+) -> None:
+    """Work through one queue of this rank as `work_in_line` does, by puts."""
+    rank = dist.get_rank()
+    for entry in entries:
+        leaving = {t: slot(t).result() for t in entry if t.src == rank}  # waits for its task
+        arriving = [t for t in entry if t.dst == rank]
+        begin = time.perf_counter()
+        for t, tensor in leaving.items():
+            shared[t].place.copy_(tensor)
+            os.write(shared[t].bell, b"!")
+        for t in arriving:
+            os.read(shared[t].bell, 1)
+            os.write(shared[t].receipt, b"!")
+        for t in leaving if waits else ():
+            os.read(shared[t].receipt, 1)
+        times.update((t, (begin, time.perf_counter())) for t in entry)
+        for t in arriving:
+            slot(t).set_result(shared[t].place)
+
+
 def work_through(
     entries: Sequence, slots: Mapping[Transfer, Future], in_line: Callable[..., None], **given: Any
 ) -> None:
@@ -158,13 +231,18 @@ def train(runs: Sequence[Run], in_line: Callable[..., None] = work_in_line) -> l
 
 def _queues(ranks: Sequence[Program], channel: Channel) -> dict[int, list]:
     """Return the batches of this rank's queues; all ranks number the queues alike."""
-    every = sorted({transfer for program in ranks for transfer in schedules.transfers_of(program)})
+    every = _every_transfer(ranks)
+    channel = Channel.ORDERED if channel is Channel.PUT else channel  # one queue as well
     numbers = {channel.lane(transfer): number for number, transfer in enumerate(every)}
     queues = defaultdict(list)
     for batch in (step for step in ranks[dist.get_rank()] if isinstance(step, Batch)):
         for lane, transfers in channel.lanes(batch):
             queues[numbers[lane]].append(transfers)
     return queues
+
+
+def _every_transfer(ranks: Sequence[Program]) -> list[Transfer]:
+    return sorted({transfer for program in ranks for transfer in schedules.transfers_of(program)})
 
 
 def _step(
@@ -177,21 +255,27 @@ def _step(
     slots: dict[Transfer, Future] = {transfer: Future() for transfer in transfers}
     queues, like = _queues(ranks, channel), torch.empty(work.rows, work.width)
     done, times = [], {}
-    dist.barrier()
-    start = time.perf_counter()
-    pool = ThreadPoolExecutor(max_workers=max(1, len(queues)))
-    running = [  # a queue's number is its messages' tag: none is taken for another queue's
-        pool.submit(work_through, entries, slots, in_line, like=like, tag=2 * n, times=times)
-        for n, entries in queues.items()
-    ]
-    for task in (step for step in program if isinstance(step, Task)):
-        arrived = slots[into[task]].result() if task in into else None
-        begin = time.perf_counter()
-        made = stage.compute(task, arrived)
-        done.append((task, begin, time.perf_counter()))
-        if task in out_of and not slots[out_of[task]].done():  # done: the queue has failed
-            slots[out_of[task]].set_result(made)
-    for queue in running:
-        queue.result()
-    pool.shutdown()
-    return StepNotes(time.perf_counter() - start, done, times, stage.gradients)
+    carried = nullcontext(in_line)
+    if channel in (Channel.WAITING_PUT, Channel.PUT):
+        waits = channel is Channel.WAITING_PUT
+        carried = puts(_every_transfer(ranks), like, waits=waits)
+    with carried as carry:
+        dist.barrier()
+        start = time.perf_counter()
+        pool = ThreadPoolExecutor(max_workers=max(1, len(queues)))
+        running = [  # a queue's number is its messages' tag: none is taken for another queue's
+            pool.submit(work_through, entries, slots, carry, like=like, tag=2 * n, times=times)
+            for n, entries in queues.items()
+        ]
+        for task in (step for step in program if isinstance(step, Task)):
+            arrived = slots[into[task]].result() if task in into else None
+            begin = time.perf_counter()
+            made = stage.compute(task, arrived)
+            done.append((task, begin, time.perf_counter()))
+            if task in out_of and not slots[out_of[task]].done():  # done: the queue has failed
+                slots[out_of[task]].set_result(made)
+        for queue in running:
+            queue.result()
+        pool.shutdown()
+        seconds = time.perf_counter() - start
+    return StepNotes(seconds, done, times, stage.gradients)

@@ -152,10 +152,16 @@ class Channel(Enum):
     EDGE = "edge"  # one order per pair of ranks: a communicator for each pair
     DIRECTION = "direction"  # one order per pair and direction: two communicators for each pair
     TAGGED = "tagged"  # a queue for each message, so no order: tags on gloo, or plain memory copies
+    WAITING_PUT = "put that waits"
+    """As ``ORDERED``, but a send writes into memory that its receiver sees, wakes it, and waits
+    until the receiver has taken it."""
+    PUT = "put"
+    """As ``WAITING_PUT``, without the waiting. So in the model nothing stands behind another
+    message."""
 
     def lane(self, transfer: Transfer) -> Hashable:
         """Return which queue a transfer stands in."""
-        if self is Channel.TAGGED:
+        if self in (Channel.TAGGED, Channel.PUT):
             return transfer
         if self is Channel.DIRECTION:
             return (transfer.src, transfer.dst)

@@ -41,6 +41,20 @@ def test_the_board_follows_the_evidence(fast, frame, left):
     assert board.left == left
 
 
+@pytest.mark.parametrize(
+    ("frame", "letters"),
+    [
+        ((0.4, 0.5, 0), {"c"}),
+        ((25, 24, 26), {"a"}),
+        ((12, 11, 13), {"b"}),
+        ((0, 25, 0), {"a", "c"}),
+    ],
+)
+def test_what_puts_leave_of_the_frame_is_said_by_every_round(frame, letters):
+    queued, put = run(QUEUED, IDLE, (25, 24, 25)), run(QUEUED, IDLE, frame)
+    assert evidence.left_by_puts(queued, put) == letters
+
+
 def test_one_task_earlier_takes_what_the_reply_says():
     both = (experiment.MYSTERY, experiment.EARLIER)
     assert [round(1e3 * KNOWN[str(case)].summary.median) for case in both] == [680, 341]

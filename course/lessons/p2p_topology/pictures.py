@@ -134,11 +134,11 @@ def chunk_curve(records: Sequence[Record], *, ax: Axes | None = None) -> Axes:
 
 def draw(records: Sequence[Record]) -> Figure:
     """Draw what `course run p2p-topology` measured: every way, and the chunk sizes."""
-    figure, (left, right) = plots.new_figure(1, 2, size=(13.0, 5.0))
+    figure, (above, below) = plots.new_figure(2, 1, size=(9, 9.5))
     ways = [record for record in records if record.params["part"] == "ways"]
     sweep = [record for record in ways if record.params["ways"] == experiment.SWEPT]
     shown = [record for record in ways if record.params["ways"][0][-1] == experiment.FAR]
     names = list(experiment.all_ways())
-    plots.ladder(shown, title="The same bytes, every way", names=names, ax=left)
-    chunk_curve(sweep, ax=right)
+    plots.ladder(shown, title="The same bytes, every way", names=names, ax=above)
+    chunk_curve(sweep, ax=below)
     return figure

@@ -174,15 +174,27 @@ def times(records: Sequence[Record], *, title: str, **how) -> Axes:
     return plots.ladder(records, title=title, x="Time of a step", **look, **how)
 
 
+_WAYS = {
+    "ordered": "one queue, as in the mystery",
+    "edge": "a communicator per pair",
+    "direction": "per pair and direction",
+    "tagged": "tags",
+    "ordered, by_begin": "one queue, one good order",
+    "ordered, receives 1 early": "one queue, receives one task earlier",
+    "ordered, receives (1, 1, 0) early": "the same on the first two ranks only",
+}
+"""What a record's case is called in the lesson."""
+
+
 def draw(records: Sequence[Record]) -> Figure:
     """Draw each schedule's step time on each channel, measured and predicted."""
     title = "The order of transfers decides the step time"
-    figure, panels = new_figure(1, len(SCHEDULES), title=title, size=(15, 4.4))
+    figure, panels = new_figure(len(SCHEDULES), 1, title=title, size=(9, 8.4))
     usual = {"rate": experiment.RATE, "slow": 1, "longer_b0": 0}  # what all of the picture share
     for panel, name in zip(panels, SCHEDULES, strict=True):
         wanted = usual | {"schedule": name}
         chosen = [record for record in records if wanted.items() <= record.params.items()]
-        names = [record.case.removeprefix(f"{name}, ") for record in chosen]
+        names = [_WAYS[record.case.removeprefix(f"{name}, ")] for record in chosen]
         times(chosen, title=name, names=names, ax=panel)
     return figure
 

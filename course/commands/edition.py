@@ -18,10 +18,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def main(options: argparse.Namespace) -> int:
-    """Build the site, print its front page's path; return 1 where it cannot be built."""
+    """Build the site, print where it lies; return 1 where it cannot be built."""
     try:
-        print(edition.build(options.out, reuse=options.reuse))
+        front = edition.build(options.out, reuse=options.reuse)
     except RuntimeError as error:
         print(error, file=sys.stderr)
         return 1
+    print(f"{front}\nthe same to hand on, unpacked it opens without a server: {options.out}.zip")
     return 0

@@ -2,7 +2,8 @@
 
 Sphinx with myst-nb makes the pages, from files that lie as in the repository, so that links
 between them hold; here the notebooks are run and prepared for it. Results are folded from a
-question to its reconciliation, until the reader commits in a box of our own script; sliders become
+question to its reconciliation, and with them the text that tells of them, until the reader commits
+in a box of our own script; sliders become
 pictures with a switch; terms are linked to the glossary where a lesson first uses them; exercises
 come without their solutions.
 """
@@ -36,6 +37,8 @@ FILES = (  # what pages link besides
     *("course/predictions/questions/*", "Dockerfile", "LICENSE*"),
 )
 _WIDGET = "application/vnd.jupyter.widget-view+json"
+_FOLDED_TEXT = re.compile("<details><summary>When you have run it")
+_SEEN = "When you have seen the result"
 _TERM = re.compile(r"^## (\w[\w -]*)$", re.MULTILINE)
 _NOT_PROSE = re.compile(
     r"(```.*?```|`[^`]*`|\[[^\]]*\]\([^)]*\)|\$\$.*?\$\$|\$[^$]*\$|<[^>]+>|^#.*?$|^\|.*?$)",
@@ -47,6 +50,7 @@ _NOT_PROSE = re.compile(
 def build(out: Path, *, reuse: bool | Path = False) -> Path:
     """Run the lessons, build the site in the folder `out`, whose content goes; return its front.
 
+    The same site lies beside it as `out`.zip, to be handed on: unpacked, it opens without a server.
     Each executed lesson is kept, in `out`-runs. With `reuse` a lesson whose cells are still those
     that were run is taken from there, or from the folder that it names; only the others run.
 
@@ -73,6 +77,7 @@ def build(out: Path, *, reuse: bool | Path = False) -> Path:
     done = subprocess.run(command, env=catalogue.environment())
     if done.returncode:
         raise RuntimeError("Sphinx could not build the site.")
+    shutil.make_archive(str(out), "zip", out.parent, out.name)
     return out / "index.html"
 
 
@@ -156,18 +161,24 @@ def slug(heading: str) -> str:
 def prepared(notebook: NotebookNode, words: list[str]) -> NotebookNode:
     """Return an executed lesson as a page: no widgets, results folded, first terms linked."""
     waiting, unlinked, ours = set(), list(words), (hosted.CELL, hosted.BADGES)
+    folded: list[str] = []  # the questions behind which the last output lies
     notebook.cells = [cell for cell in notebook.cells if cell.get("id") not in ours]
     for place, cell in enumerate(notebook.cells):
         if cell.cell_type == "markdown":
-            text = _linked(cell.source, unlinked)
+            text = _FOLDED_TEXT.sub(
+                f'<details data-until="{" ".join(folded)}"><summary>{_SEEN}',
+                _linked(cell.source, unlinked),
+            )
             cell.source = re.sub(r"^# ", "## ", text, flags=re.MULTILINE) if place else text
             continue
         roles = [output.get("metadata", {}).get("course", {}) for output in cell.outputs]
         asked = {role["asks"] for role in roles if role.get("asks")}
         seen = {role["tells"] for role in roles if "tells" in role}
         tags = cell.metadata.setdefault("tags", [])
+        folded = []
         if waiting - asked and not asked:
             tags += ["hide-output", *sorted(f"until-{key.replace('.', '-')}" for key in waiting)]
+            folded = [f"tag_{tag}" for tag in tags if tag.startswith("until-")]
         waiting |= asked
         if seen:
             tags.append("hide-input")  # its code may name the right letter

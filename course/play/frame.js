@@ -106,9 +106,10 @@ const define = (toy) => ({ render({ el }) {
   svg.setAttribute("aria-label", toy.title);
   svg.innerHTML = `<defs>${HATCH}${ARROW}</defs>`;
   const goals = html("ol", { className: "toy-goals" }), row = html("p", { className: "toy-buttons" }), words = html("p", { className: "toy-words" });
+  const tier = html("small", { className: "toy-tier" }, "MODELLED");
   goals.setAttribute("aria-live", "polite");
   words.setAttribute("aria-live", "polite");
-  const box = html("div", { className: "course-toy" }, html("b", {}, toy.title), goals, svg, row, words);
+  const box = html("div", { className: "course-toy" }, html("b", {}, toy.title), goals, svg, row, tier, words);
   el.replaceChildren(box);
   let met = 0, width = 0, frame = 0, moving = false, motion, spoken;
 
@@ -185,6 +186,10 @@ const define = (toy) => ({ render({ el }) {
     if (event.key === "Escape") box.closest(".jp-Cell")?.focus();
   };
   window.addEventListener("keydown", keys, true);
+  box.addEventListener("focusin", ({ target }) => { // by Shift+Tab one comes to the buttons, and plays blind
+    const { top } = box.getBoundingClientRect();
+    if (target.matches(":focus-visible") && top < 0) box.scrollIntoView({ block: box.offsetHeight < innerHeight ? "end" : "start" });
+  });
   const sized = new ResizeObserver(() => {
     const room = Math.floor(clamp(box.clientWidth - 24, 280, 720));
     if (room === width || !box.clientWidth) return; // the same, or folded away

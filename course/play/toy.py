@@ -16,13 +16,13 @@ import anywidget
 import traitlets
 
 from course import catalogue
-from labkit.show import widgets
+from labkit.show import alt_text, widgets
 
 _HERE = Path(__file__).parent
 CSS = (_HERE / "frame.css").read_text(encoding="utf-8")
 _STILL = (
-    '<figure style="margin:0"><img class="labkit-picture" alt="{alt}" style="max-width:100%;'
-    'background:#fff" src="data:image/svg+xml;base64,{data}"></figure>'
+    alt_text.LOOK + '<figure style="margin:0"><div class="labkit-card"><img class="labkit-picture" '
+    'alt="{alt}" src="data:image/svg+xml;base64,{data}"></div></figure>'
 )
 _LINE = "A toy to play with. It moves in JupyterLab and in the web edition; here it stands still."
 
@@ -73,4 +73,4 @@ def still_of(key: str) -> str:
     drawing = path_of(key).with_suffix(".svg").read_text(encoding="utf-8")
     found = re.search("<desc>(.*?)</desc>", drawing)
     data = base64.b64encode(drawing.encode()).decode()
-    return _STILL.format(alt=found[1] if found else "", data=data)
+    return _STILL.replace("{alt}", found[1] if found else "").replace("{data}", data)

@@ -5,6 +5,9 @@ from dataclasses import dataclass
 from html import escape
 from typing import Any
 
+_FADED = "mask-image:linear-gradient(to left,transparent,#000 1.5em);padding-right:1.5em"
+"""A table may be wider than its place: the edge at which it is cut off fades."""
+
 
 @dataclass(frozen=True, slots=True)
 class Table:
@@ -58,7 +61,8 @@ class Table:
         title = f"<caption>{escape(self.title)}</caption>" if self.title else ""
         head = cells(self.columns, 'th scope="col"', "</th>")
         body = "".join(f"<tr>{cells(row, 'td', '</td>')}</tr>" for row in self.rows)
-        return f"<table>{title}<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+        table = f"<table>{title}<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+        return f'<div style="overflow-x:auto;{_FADED}">{table}</div>'
 
     _repr_html_ = html
 

@@ -23,12 +23,25 @@ from labkit.measure.tables import Table
 _SHARPNESS = 2.0
 """Pixels drawn per pixel shown, for screens of high resolution."""
 _MOST_ROWS = 400
+LOOK = """\
+<style>
+.labkit-card{display:block;width:fit-content;max-width:100%;box-sizing:border-box;overflow-x:auto;\
+background:#fff;border:1px solid rgba(128,128,128,.35);border-radius:6px;padding:4px}
+.labkit-card input{position:absolute;opacity:0;pointer-events:none}
+.labkit-card .labkit-picture{display:block;max-width:100%;height:auto;cursor:zoom-in;margin:0}
+.labkit-card:has(:focus-visible){outline:2px solid #d55e00}
+.labkit-card:has(:checked){padding-right:2em;\
+mask-image:linear-gradient(to left,transparent,#000 2em)}
+.labkit-card :checked~.labkit-picture{max-width:none;cursor:zoom-out}
+[data-jp-theme-light="false"] .labkit-card,[data-theme="dark"] .labkit-card\
+{filter:invert(.87) hue-rotate(180deg)}
+</style>"""
+"""A picture is drawn on white, and lies on a card; in the dark both are turned over. It fits the
+width that there is: a tap shows it at its own size, with the edge that is cut off faded."""
 _TEMPLATE = jinja2.Environment(autoescape=True).from_string(
-    '<style>[data-jp-theme-light="false"] .labkit-picture{filter:invert(.92) hue-rotate(180deg)}'
-    "</style>"  # drawn on white: in JupyterLab's dark theme it is turned over
-    '<figure style="margin:0;overflow-x:auto"><img class="labkit-picture" alt="{{ text }}" '
-    'width="{{ width }}" style="max-width:100%;min-width:{{ (width * 0.75)|round|int }}px;'
-    'height:auto" src="data:image/png;base64,{{ data }}">'
+    LOOK + '<figure style="margin:0"><label class="labkit-card"><input type="checkbox" '
+    'aria-label="Enlarge the picture"><img class="labkit-picture" alt="{{ text }}" '
+    'width="{{ width }}" src="data:image/png;base64,{{ data }}"></label>'
     '<details style="font-size:85%"><summary>Description and data</summary><p>{{ text }}</p>'
     "{% for table, rows in tables %}{{ table.html()|safe }}"
     "{% if rows > most %}<p>… and {{ rows - most }} more rows.</p>{% endif %}{% endfor %}"

@@ -23,8 +23,8 @@ _ASLEEP = f"""\
 .jp-OutputArea:not(:has(.{_LIVE})) .labkit-asleep{{display:block}}
 .jp-OutputArea:has(.labkit-asleep) .jupyter-widgets:not(:has(*)){{display:none}}</style>
 <div class="labkit-asleep">%s<p>What stood here belongs to a kernel that has ended. To bring it \
-back, run this cell again, after all cells above it (in the menu: <i>Run, Run All Above Selected \
-Cell</i>).</p></div>"""
+back, run this cell again. A question or a toy needs only the first two cells before that; a \
+picture with sliders all that are above it (<i>Run, Run All Above Selected Cell</i>).</p></div>"""
 """JupyterLab shows it where a notebook was opened again, instead of an error."""
 
 

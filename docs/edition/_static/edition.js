@@ -15,15 +15,19 @@ document.addEventListener("DOMContentLoaded", () => {
     });
   });
 
-  const unfold = () => document.querySelectorAll(".cell").forEach((cell) => {
-    const keys = waiting(cell);
-    if (keys.length && keys.every((name) => document.body.dataset[name.replace(/\W/g, "")])) {
+  const known = (keys) => keys.length && keys.every((name) => document.body.dataset[name.replace(/\W/g, "")]);
+  const unfold = () => {
+    document.querySelectorAll(".cell").forEach((cell) => {
+      if (!known(waiting(cell))) return;
       folds(cell).forEach((fold) => {
         fold.open = true;
         fold.querySelector("summary").textContent = "The result";
       });
-    }
-  });
+    });
+    document.querySelectorAll("details[data-until]").forEach((fold) => { // the text that goes with it
+      if (known(fold.dataset.until.split(" "))) fold.open = true;
+    });
+  };
 
   const committed = (box, given) => {
     const key = box.dataset.key;
@@ -75,24 +79,6 @@ document.addEventListener("DOMContentLoaded", () => {
     });
     const before = kept(box.dataset.key);
     if (before) committed(box, before);
-  });
-
-  // On a narrow screen a picture's letters are small: a tap shows it at its own size.
-  const large = make("dialog", { className: "course-large" });
-  large.setAttribute("aria-label", "The picture, enlarged");
-  const close = make("button", { type: "button" }, "Close");
-  close.addEventListener("click", () => large.close());
-  document.body.append(large);
-  document.querySelectorAll("article figure img").forEach((image) => {
-    const button = make("button", { type: "button", className: "course-enlarge", title: "Enlarge" });
-    image.replaceWith(button);
-    button.append(image);
-    button.addEventListener("click", () => {
-      const copy = image.cloneNode();
-      copy.style.cssText = "max-width:none;height:auto";
-      large.replaceChildren(close, copy);
-      large.showModal();
-    });
   });
 
   document.querySelectorAll(".small-multiples").forEach((row, place) => {

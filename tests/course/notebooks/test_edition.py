@@ -4,6 +4,7 @@ import copy
 import functools
 import http.server
 import re
+import shutil
 import threading
 
 import nbformat
@@ -44,6 +45,7 @@ CELLS = {
     "vote": 'ledger.choose("9.b", "Why?", ["the bytes.", "a late rank"], why=True)',
     "compare": 'gate("9.a")\nprint("forty" + "-two")\nreconcile("9.a", run, tier="RECORDED")',
     "decide": 'reconcile("9.b", "b", tier="RECORDED", because="the control shows it")',
+    "told": "<details><summary>When you have run it: why?</summary>\n\nFor once.\n\n</details>",
     "after": "run += 1",
     "slide": SLIDE,
     "quiz": 'warmup("00.alpha_beta")',
@@ -55,20 +57,23 @@ CELLS = {
 def ran(tmp_path_factory):
     """A lesson as it ran."""
     path = tmp_path_factory.mktemp("lesson") / "source.ipynb"
-    cells = [cell(name, source) for name, source in CELLS.items()]
+    kinds = {"told": "markdown"}
+    cells = [cell(name, text, kind=kinds.get(name, "code")) for name, text in CELLS.items()]
     files.write(notebook(cell("title", "# A lesson", kind="markdown"), *cells), path)
     return files.execute(path, LABKIT_STATIC="1")
 
 
 def test_results_are_folded_from_a_question_to_its_reconciliation(ran):
     page = edition.prepared(copy.deepcopy(ran), [])
-    tags = {one.id: one.metadata.tags for one in page.cells[1:]}
+    tags = {one.id: one.metadata.tags for one in page.cells if one.cell_type == "code"}
     folded = [name for name, given in tags.items() if "hide-output" in given]
     assert folded == ["measure", "compare", "decide"]
     assert {"until-9-a", "until-9-b"} <= set(tags["compare"]) and "until-9-a" not in tags["decide"]
     hidden = [name for name, given in tags.items() if "remove-input" in given]
     assert hidden == ["ask", "vote", "quiz"]
     assert not tags["loop"] and not tags["after"]
+    told = next(one.source for one in page.cells if one.id == "told")
+    assert told.startswith('<details data-until="tag_until-9-b"><summary>When you have seen the')
 
 
 def test_neither_widgets_nor_the_cells_for_hosted_notebooks_are_on_the_page():
@@ -142,7 +147,9 @@ def site(tmp_path_factory, ran):
     serving = functools.partial(handler, directory=folder / "html")
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), serving)
     threading.Thread(target=server.serve_forever, daemon=True).start()
-    yield f"http://127.0.0.1:{server.server_address[1]}", chosen[0].stem
+    shutil.unpack_archive(folder / "html.zip", folder / "unpacked")
+    unpacked = folder / "unpacked" / "html" / "notebooks" / f"{chosen[0].stem}.html"
+    yield f"http://127.0.0.1:{server.server_address[1]}", chosen[0].stem, unpacked.as_uri()
     server.shutdown()
     server.server_close()
 
@@ -150,21 +157,25 @@ def site(tmp_path_factory, ran):
 @mark.timeout(300)
 @mark.skipif(lab.chromium() is None, reason="no Chromium here: apt-get install chromium")
 def test_a_reader_commits_and_the_result_unfolds(site):
-    address, lesson = site
+    address, lesson, unpacked = site
     with lab.browser() as browser:
         page = browser.new_page(viewport={"width": 390, "height": 1500})
-        loaded = []
+        loaded, errors = [], []
         page.on("request", lambda request: loaded.append(request.url))
+        page.on("pageerror", lambda error: errors.append(str(error)))
         assert page.goto(f"{address}/index.html").ok
         page.goto(f"{address}/notebooks/{lesson}.html")
         result = page.get_by_text("forty-two")
         assert not result.is_visible() and "predict(" not in page.content()
+        told = page.get_by_text("For once.")
+        assert not told.is_visible(), "text is folded as its result is"
         vote = page.locator('.course-question[data-key="9.b"]')
         vote.get_by_label("a) the bytes.").check()
         vote.get_by_label("because").fill("there are 22")
         vote.get_by_label("because").press("Enter")
         said = vote.get_by_role("status")
         assert "Committed: a) the bytes, because there are 22. It is kept" in said.inner_text()
+        assert told.is_visible()
         assert page.evaluate("document.activeElement.getAttribute('role')") == "status"
         assert not result.is_visible(), "another question"
         ask = page.locator('.course-question[data-key="9.a"]')
@@ -179,15 +190,18 @@ def test_a_reader_commits_and_the_result_unfolds(site):
         page.get_by_label("n = 64").check()
         assert page.get_by_alt_text("64 ranks").is_visible()
         assert not page.get_by_alt_text("33 ranks").is_visible()
-        picture = page.get_by_role("button", name="a picture")
-        assert picture.bounding_box()["width"] < 390
+        picture = page.get_by_alt_text("a picture")
+        assert picture.bounding_box()["width"] < 390, "it fits the width first"
         picture.click()
-        large = page.get_by_role("dialog")
-        assert large.get_by_alt_text("a picture").bounding_box()["width"] > 390
-        page.keyboard.press("Escape")
-        assert not large.is_visible()
+        assert picture.bounding_box()["width"] > 390
+        picture.click()
+        assert picture.bounding_box()["width"] < 390
         lab.photograph(page, "lesson", full_page=True)
         assert page.evaluate("document.documentElement.scrollWidth") == 390
         page.reload()
         assert page.get_by_text("forty-two").is_visible(), "the browser keeps it"
-        assert all(url.startswith((address, "data:")) for url in loaded)
+        assert all(url.startswith((address, "data:")) for url in loaded) and not errors
+        page.goto(unpacked)  # from a file, without a server
+        vote.get_by_label("a) the bytes.").check()
+        vote.get_by_role("button", name="Commit").click()
+        assert told.is_visible() and not errors

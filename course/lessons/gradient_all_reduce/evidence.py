@@ -7,6 +7,7 @@ and adds its test to a board.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
+from typing import Any
 
 from course import published
 from course.lessons.gradient_all_reduce import experiment as problem
@@ -68,10 +69,10 @@ def late_rank(
     first = [next(iter(y.values())) - next(iter(x.values())) for x, y in pairs]
     predicts = f"one rank's {1e3 * delay:.0f} ms of lateness make the classifier's calls longer by "
     predicts += f"{500 * delay:.0f} ms or more; at {250 * delay:.0f} or less it falls"
-    came = outcomes([seconds / delay for seconds in grew], stands=0.5, fell=0.25)
+    verdicts = outcomes([seconds / delay for seconds in grew], stands=0.5, fell=0.25)
     found = f"all calls together {_grew(all_calls)}, the first {_grew(first)}, "
     found += f"the classifier's {_grew(grew)}"
-    board.test("a", "A", predicts, came, found=found, records=[record])
+    board.test("a", "A", predicts, verdicts, found=found, records=[record])
 
 
 def small_calls(board: Board, record: Record, job: SlowJob = THREAD) -> None:
@@ -84,12 +85,12 @@ def small_calls(board: Board, record: Record, job: SlowJob = THREAD) -> None:
     rounds = [more * seconds for seconds in record.seconds]
     predicts = f"{more} more calls than the benchmark's, with next to no bytes, take at least half "
     predicts += f"of the {lost} that were lost; at a quarter or less it falls"
-    came = outcomes([paid / job.lost for paid in rounds], stands=0.5, fell=0.25)
+    verdicts = outcomes([paid / job.lost for paid in rounds], stands=0.5, fell=0.25)
     if job is THREAD:
-        came = [False if fell is False else None for fell in came]
+        verdicts = [False if fell is False else None for fell in verdicts]
         predicts += "; a high price here says nothing about theirs, so it cannot stand"
     found = f"{more} calls take {_ms(rounds)} of the {lost}"
-    board.test("b", "B", predicts, came, found=found, records=[record])
+    board.test("b", "B", predicts, verdicts, found=found, records=[record])
 
 
 def growth(pairs: Sequence[tuple[dict, dict]]) -> list[float]:
@@ -122,43 +123,59 @@ def call_by_call(board: Board, record: Record, job: SlowJob) -> None:
         {name: seconds - shares[name] * alone for name, seconds in timer.items()}
         for timer, alone in zip(record.values["training"], record.values["benchmark"], strict=True)
     ]
-    largest = [max(0.0, one[LARGEST]) / max(part(one), 1e-9) for one in grew]
+    largest = [max(0.0, calls[LARGEST]) / max(part(calls), 1e-9) for calls in grew]
     predicts = "the classifier's calls grow where the bytes are: at least two thirds of the growth "
     predicts += "is in its largest tensor, which has 5 of 6 bytes; at 40 % or less it falls"
-    came = outcomes(largest, stands=2 / 3, fell=0.4)
+    verdicts = outcomes(largest, stands=2 / 3, fell=0.4)
     found = f"they {_grew([*map(part, grew)])}, {median(largest):.0%} of it in the largest tensor"
-    board.test("c", "C", predicts, came, found=found, records=[record])
+    board.test("c", "C", predicts, verdicts, found=found, records=[record])
 
 
 LARGEST = "classifier.0.weight"  # the call with most bytes, 83 % of the classifier's
 
 
-def link(board: Board, job: SlowJob = THREAD, rounds: Sequence[tuple[float, float]] = (),
-         records: Sequence[Record] = ()) -> None:  # fmt: skip
-    """D: could a link carry the benchmark, and does training use what it carries?
+def link(board: Board) -> None:
+    """D: could a link carry the thread's benchmark, and does its training use what it carries?
 
-    `rounds` holds what was measured in training and in the benchmark, in seconds; without, the
-    job's own figures count, which somebody published, and what "about 60ms" may mean.
+    All is published, so one figure decides; but "about 60ms" is a range, and so is its share.
     """
-    in_training = [seconds for seconds, _ in rounds] or [job.in_training]
-    benchmarks = [seconds for _, seconds in rounds] or ABOUT_60_MS
-    training = [job.of_the_link(seconds) for seconds in in_training]
-    alone = [job.of_the_link(seconds) for seconds in benchmarks]
-    common = {"records": records, "exact": not rounds}
-    carries = "what its link carries" if rounds else "what NCCL counts for its link"
+    carries = "what NCCL counts for its link"
+    _training_on_link(board, [THREAD.of_the_link(THREAD.in_training)], carries, exact=True)
+    shares = [THREAD.of_the_link(seconds) for seconds in ABOUT_60_MS]
+    found = f'{min(shares):.0%} to {max(shares):.0%} of it in the benchmark, which took "about '
+    found += '60ms", here 55 to 65; and on a POWER9 host a V100 hangs on NVLink, not on PCIe'
+    predicts, verdicts = _benchmark_on_link(THREAD, shares, carries)
+    decided = len(set(verdicts)) == 1
+    board.test("d", "D", predicts, verdicts[0] if decided else None, found=found, exact=True)
+
+
+def link_as_measured(
+    board: Board, job: SlowJob, rounds: Sequence[tuple[float, float]], record: Record
+) -> None:
+    """D, of a job whose rounds were measured: seconds in training, and in the benchmark."""
+    carries = "what its link carries"
+    training, benchmark = (
+        [job.of_the_link(seconds) for seconds in of_each] for of_each in zip(*rounds, strict=True)
+    )
+    _training_on_link(board, training, carries, records=[record])
+    predicts, verdicts = _benchmark_on_link(job, benchmark, carries)
+    found = f"{median(benchmark):.0%} of the link in the benchmark"
+    board.test("d", "D", predicts, verdicts, found=found, records=[record])
+
+
+def _training_on_link(board: Board, shares: list[float], carries: str, **judged: Any) -> None:
     predicts = f"training uses at most half of {carries}; at 80 % or more it falls"
-    found = f"{median(training):.0%} of the link in training"
-    came = outcomes(training, stands=0.5, fell=0.8)
-    board.test("c", "D", predicts, came, found=found, **common)
+    found = f"{median(shares):.0%} of the link in training"
+    board.test("c", "D", predicts, outcomes(shares, stands=0.5, fell=0.8), found=found, **judged)
+
+
+def _benchmark_on_link(
+    job: SlowJob, shares: list[float], carries: str
+) -> tuple[str, list[bool | None]]:
+    """Return what arithmetic predicts of the benchmark, and of each share whether it came so."""
     predicts = f"on {job.ranks} ranks in a ring the benchmark would need at least 125 % of "
     predicts += f"{carries}; at 110 % or less it falls"
-    found = f"{median(alone):.0%} of the link in the benchmark"
-    by_round = outcomes(alone, stands=1.25, fell=1.1)
-    if not rounds:
-        found = f'{min(alone):.0%} to {max(alone):.0%} of it in the benchmark, which took "about '
-        found += '60ms", here 55 to 65; and on a POWER9 host a V100 hangs on NVLink, not on PCIe'
-        by_round = by_round[:1] if len(set(by_round)) == 1 else [None]
-    board.test("d", "D", predicts, by_round, found=found, **common)
+    return predicts, outcomes(shares, stands=1.25, fell=1.1)
 
 
 def every_timer(board: Board, record: Record, job: SlowJob) -> None:
@@ -171,9 +188,9 @@ def every_timer(board: Board, record: Record, job: SlowJob) -> None:
     predicts = "in one of the classifier's calls a rank's timer is shorter than the others', by at "
     predicts += f"least half of the {1e3 * job.lost:.0f} ms that were lost; at a quarter or less "
     predicts += "it falls"
-    came = outcomes([spread / job.lost for spread in spreads], stands=0.5, fell=0.25)
+    verdicts = outcomes([spread / job.lost for spread in spreads], stands=0.5, fell=0.25)
     found = f"longest minus shortest timer: {_ms(spreads)} ms, without the loop's first call"
-    board.test("e", "E", predicts, came, found=found, records=[record])
+    board.test("e", "E", predicts, verdicts, found=found, records=[record])
 
 
 def part(calls: Mapping[str, float]) -> float:
@@ -199,7 +216,7 @@ def hold_all(board: Board, records: Sequence[Record], world: str) -> None:
     late_rank(board, record, pairs, values["world"]["delay"])
     small_calls(board, record, job)
     call_by_call(board, record, job)
-    link(board, job, rounds, [record])
+    link_as_measured(board, job, rounds, record)
     every_timer(board, record, job)
 
 

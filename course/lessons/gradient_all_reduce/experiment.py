@@ -64,12 +64,16 @@ def on_hosts(program: Callable, *args: Any, case: str | None = None) -> Record:
     a case, or with other arms than it has, the program runs on loopback, which has no links that
     could be slow.
     """
-    recorded = CASES[case][1] if case else ()
-    for name, arm in args[0].items() if recorded else ():
-        if arm.get("late", 0) not in range(HOSTS):
-            print(f"{name!r}: nobody is late; {arm['late']!r} is none of ranks 0 to {HOSTS - 1}.")
-    if recorded and [*args[0].values()] != [*recorded[0].values()]:
-        case = None
+    arms_of_recording = CASES[case][1] if case else ()
+    if arms_of_recording:
+        arms = args[0]
+        for name, arm in arms.items():
+            if arm.get("late", 0) not in range(HOSTS):
+                print(
+                    f"{name!r}: nobody is late; {arm['late']!r} is none of ranks 0 to {HOSTS - 1}."
+                )
+        if list(arms.values()) != list(arms_of_recording[0].values()):
+            case = None
 
     def measure(here: Place) -> list[Record]:
         whole = Timeline(here.launch(program, *args, timeout=120))

@@ -71,9 +71,9 @@ def by_call(runs: Mapping[str, Sequence[Timer]], record: Record, ax: Axes | None
     by_name = [{name: both for name, *both in timers} for timers in runs.values()]
     ms = {name: [1e3 * x for calls in by_name for x in calls[name]] for name in by_name[0]}
     rows = [[name, *(round(x, 1) for x in row)] for name, row in ms.items()]
-    said = f"Waiting in the first call: {'; '.join(waits)}. "
-    said += f"The classifier's six calls together: {'; '.join(six)}."
-    plots.describe(ax, said, table=Table(heads, rows))
+    description = f"Waiting in the first call: {'; '.join(waits)}. "
+    description += f"The classifier's six calls together: {'; '.join(six)}."
+    plots.describe(ax, description, table=Table(heads, rows))
     return _stamp(ax, record)
 
 
@@ -140,10 +140,12 @@ def _leaving(record: Record, rung: str, seconds: Sequence[float], ax: Axes) -> N
         rows.append([name, *(round(1e3 * (x - begin)) for x in (leaves, ends))])
     when = "; ".join(f"{name} leaves after {a} ms, arrives after {b}" for name, a, b in rows)
     left = max(0.0, max(span.end for span in sent if span.name in names) - over)
-    told = f"{rung}, rank {rank}: backward ends after {1e3 * (over - begin):.0f} ms; {when}. "
-    told += f"After backward {1e3 * left:.0f} ms are left."
+    description = (
+        f"{rung}, rank {rank}: backward ends after {1e3 * (over - begin):.0f} ms; {when}. "
+    )
+    description += f"After backward {1e3 * left:.0f} ms are left."
     how = {"looks": LOOKS, "table": Table(["", "leaves, ms", "has arrived, ms"], rows), "ax": ax}
-    draw_lanes(["backward", *names], drawn, title=f"Rung {rung}", description=told, **how)
+    draw_lanes(["backward", *names], drawn, title=f"Rung {rung}", description=description, **how)
     ax.axvline(1e3 * (over - begin), color=plots.INK, linestyle="--", linewidth=1)
     _stamp(ax, record)
 

@@ -207,7 +207,9 @@ class DuringBackward(Buckets):
     def gradient_is_ready(self, number):
         """Start every bucket that is complete, in the order of the plan on all ranks."""
         self.missing[number] -= 1
-        while (k := len(self.works)) < len(self.flats) and self.missing[k] == 0:
+        for k in range(len(self.works), len(self.flats)):
+            if self.missing[k] > 0:
+                break
             start = partial(dist.all_reduce, self.flats[k], async_op=True)
             self.works.append(self.tracer.launch(f"bucket {k}", start))
 

@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 
 import nbformat
-from pytest import mark, skip
+from pytest import mark
 
 from course.commands import start
 from course.notebooks import files, hosted, tree
@@ -12,9 +12,6 @@ from tests import spine
 
 ROOT = Path(__file__).resolve().parents[1]
 EXERCISES = sorted((ROOT / "exercises").glob("*.ipynb"))
-TO_REBIND = {"08_ward"}
-"""Notebooks in which going back to a cell may still break what follows. (In 08 each case binds
-`ward` anew, for the cell below it.)"""
 LESSONS = [path for path in tree.kept(ROOT) if path.parent.name != tree.SOLUTIONS]
 
 
@@ -43,8 +40,6 @@ def test_the_learners_run_speaks_and_ours_is_folded(path):
 
 @mark.parametrize("path", LESSONS, ids=lambda path: path.stem)
 def test_going_back_one_cell_does_not_break_what_follows(path):
-    if path.stem in TO_REBIND:
-        skip("to be mended")
     assert [*spine.bound_twice(files.read(path))] == []
 
 

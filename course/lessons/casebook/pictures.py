@@ -30,8 +30,8 @@ def panel(ward: Ward) -> None:
         story += f"<p><small>Reported in {escape(reported_in(case))}.</small></p>"
     listed = [f"<li><code>{letter}</code>: {escape(text)}</li>" for letter, text in says.items()]
     static = (
-        f"{story}<p>Ask with <code>ward.ask(...)</code>: {', '.join(INSTRUMENTS)}. Commit with "
-        f"<code>ward.diagnose(suspect, reason)</code>:</p><ul>{''.join(listed)}</ul>"
+        f"{story}<p>Call this case's <code>ask(...)</code>: {', '.join(INSTRUMENTS)}. Commit with "
+        f"its <code>diagnose(suspect, reason)</code>:</p><ul>{''.join(listed)}</ul>"
     )
     shown, board = ipywidgets.VBox([]), ipywidgets.HTML()
 
@@ -62,9 +62,9 @@ def panel(ward: Ward) -> None:
         board.value, became = ward.board.html(), f"{suspect} {verdict.state}"
         fold(became, verdict.shown, verdict.text)
         if verdict.right and case.cure is not None:
-            mend = "This is at fault. Mend it in the next cell, then "
+            mend = "This is at fault. Mend it in the next cell, then call this case's "
             source = f"<pre>{escape(ward.fault())}</pre>"
-            add(f"<p>{mend}<code>ward.treat(your_function)</code>.</p>{source}")
+            add(f"<p>{mend}<code>treat(your_function)</code>.</p>{source}")
         course = ward.course()
         course = f"{course[0].upper()}{course[1:]}. Your reason: {reason}."
         return Reply(f"{became}: see the board below. {course}")

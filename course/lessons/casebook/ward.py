@@ -370,7 +370,7 @@ def _treated(
         return f"Not judged: {judged.why_not}."
     if judged.outcome:
         rounds = f"{len(judged.rounds)} of {len(judged.rounds)} rounds"
-        return f"It is mended, in {rounds}. ward.close() tells how it ended."
+        return f"It is mended, in {rounds}. Its close() tells how it ended."
     if middle.reading_now > culprit.limit:
         faster = ", though it took less time" if middle.gain >= case.par else ""
         found = culprit.look.format(written(middle.reading_now, 3))

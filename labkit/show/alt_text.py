@@ -32,6 +32,8 @@ background:#fff;border:1px solid rgba(128,128,128,.35);border-radius:6px;padding
 .labkit-card:has(:focus-visible){outline:2px solid #d55e00}
 .labkit-card:has(:checked){padding-right:2em;\
 mask-image:linear-gradient(to left,transparent,#000 2em)}
+@media (max-width:700px){label.labkit-card:not(:has(:checked))::after\
+{content:"tap to enlarge";font:11px sans-serif;color:#666}}
 .labkit-card :checked~.labkit-picture{max-width:none;cursor:zoom-out}
 [data-jp-theme-light="false"] .labkit-card,[data-theme="dark"] .labkit-card\
 {filter:invert(.87) hue-rotate(180deg)}

@@ -5,6 +5,7 @@ const RANKS = [0, 1, 2, 3], LATEST = 50, LONGEST = 25, ROW = 38, TOP = 26;
 
 const shown = ({ at, moving }) => at.map((arrival) => Math.max(...at) - arrival + moving);
 const only = (values, place, best) => values.every((value, other) => other === place || best(values[place], value));
+const narrow = (width) => width < 440;
 const near = (values, wanted) => values.every((value, i) => Math.abs(value - wanted[i]) <= 1);
 
 const play = (act, state) => act.move(3, (share) => {
@@ -26,7 +27,7 @@ export default define({
       after: "Rank 2 came last and waited for nobody: its 2 ms are the moving alone. You have found the rule. A stopwatch shows the waiting for the last rank, and then the moving of the bytes. So the smallest one shows the moving, and the largest belongs to a victim.",
     },
   ],
-  height: () => TOP + ROW * RANKS.length + 44,
+  height: (state, width) => TOP + ROW * RANKS.length + (narrow(width) ? 64 : 44),
 
   draw(state, pen, width) {
     const { at, moving, now } = state, last = Math.max(...at), end = last + moving;
@@ -64,6 +65,9 @@ export default define({
     pen.text("key wait's name", 26, bottom + 37, "waits for the last");
     pen.put("key move", "rect", { x: 152, y: bottom + 27, width: 18, height: 12, fill: BLUE });
     pen.text("key move's name", 176, bottom + 37, "the bytes move");
+    const keyEnd = narrow(width) ? [8, bottom + 45] : [312, bottom + 26];
+    pen.put("key end", "rect", { x: keyEnd[0], y: keyEnd[1], width: 6, height: 14, rx: 3, fill: SKY, stroke: "#222" });
+    pen.text("key end's name", keyEnd[0] + (narrow(width) ? 18 : 14), keyEnd[1] + 11, "the moving ends");
   },
 
   words(state) {

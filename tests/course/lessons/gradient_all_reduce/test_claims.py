@@ -139,8 +139,9 @@ def test_rare_stalls_cost_more_than_jitter():
 
 @mark.parametrize("at", [1, 4], ids=["no cap given", "the last bucket"])
 def test_ddps_small_bucket(at):
-    sizes = [[1e6, 7e6], [7e6, 1e6], [8e6], [1e6, 7e6], [7e6, 1e6]]
+    sizes = [[1_000_000, 7_000_000], [7_000_000, 1_000_000], [8_000_000]]
+    sizes += [[1_000_000, 7_000_000], [7_000_000, 1_000_000]]
     turned = [mine[::-1] if k == at else mine for k, mine in enumerate(sizes)]
-    good, bad = ({"launch": lambda *_, ran=ran, **__: (ran, ran)} for ran in (sizes, turned))
-    program = {"buckets_of": None, "alike": None}
-    DEEPER.hold("ddp-run", true=good | program, false=bad | program, words="bucket")
+    names = ["nothing given", "bucket_cap_mb=2", "bucket_cap_mb=25", "alike", "alike, last cap"]
+    good, bad = ({"sent": dict(zip(names, sent, strict=True))} for sent in (sizes, turned))
+    DEEPER.hold("ddp-verdict", true=good, false=bad, words="bucket")

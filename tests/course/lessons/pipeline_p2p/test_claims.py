@@ -13,7 +13,7 @@ from course.lessons.pipeline_p2p import experiment
 from course.lessons.pipeline_p2p.programs import work_in_line
 from course.lessons.pipeline_p2p.schedules import SCHEDULES
 from course.place import Place
-from labkit.measure.records import load
+from labkit.measure.records import Tier, load
 from tests.course.lessons.cells import Cells, ClaimFailed
 
 LESSON = Cells("05_pipeline_p2p", display=lambda shown: None)
@@ -38,6 +38,23 @@ def test_what_an_order_wins_is_judged(recorded):
     ):
         false = {"by_name": by_name | {"gpipe": by_name["gpipe"] | {"yours": wrong}}}
         LESSON.hold("order-claims", true={"by_name": by_name}, false=false, words=words)
+
+
+@pytest.mark.parametrize(
+    ("tier", "predicted", "told"),
+    [("EMULATED", 0.342, ""), ("EMULATED", 0.4, "a better one"), ("MEASURED", 0.3, "200 Mbit/s")],
+)
+def test_the_bet_on_the_best_order_is_judged_by_one_as_good_on_such_links(
+    recorded, monkeypatch, capsys, tier, predicted, told
+):
+    queued, ordered = (recorded[f"gpipe, {way}"] for way in ("ordered", "ordered, by_begin"))
+    runs = {"queue": queued, "yours": replace(ordered, tier=Tier(tier), predicted=predicted)}
+    monkeypatch.setattr(experiment, "every_schedule", lambda *_, **__: {"gpipe": runs})
+    judged = []
+    names = {"reconcile": lambda key, *_, **__: judged.append(key), "arms": {}}
+    LESSON.run("yours", work_in_line=work_in_line, **names)
+    assert judged == ([] if told else ["05.best"])
+    assert told in capsys.readouterr().out
 
 
 def test_the_lesson_shows_the_queue_that_ran():

@@ -297,15 +297,15 @@ def where_it_cures(records: Sequence[Record]) -> str | None:
 
 
 def cure_in_words(records: Sequence[Record]) -> str:
-    """Say what the cure takes off the parts of a step with a late batch, in both orders."""
-    words = []
+    """Say what the cure does to the parts of a step with a late batch, in both orders."""
+    sentences = []
     for order, batch in LATE_BATCHES:
         in_step, aside = by_copy(records)[order, batch]
         parts = (
-            f"{_ms(saved(in_step, aside, part))} ms off {part}" for part in problem.PARTS_OF_A_STEP
+            f"{part} {_shorter(saved(in_step, aside, part))}" for part in problem.PARTS_OF_A_STEP
         )
-        words.append(f"with a late batch in {order} the cure takes {', '.join(parts)}")
-    return "; ".join(words)
+        sentences.append(f"with a late batch in {order} it makes {', '.join(parts)}")
+    return "; ".join(sentences)
 
 
 def recorded_rung() -> str:
@@ -323,3 +323,8 @@ def _ms(rounds: Sequence[float]) -> str:
 
 def _grew(rounds: Sequence[float]) -> str:
     return f"{'grew' if median(rounds) >= 0 else 'shrank'} by {1e3 * abs(median(rounds)):.0f} ms"
+
+
+def _shorter(rounds: Sequence[float]) -> str:
+    less = median(rounds)
+    return f"{1e3 * abs(less):.0f} ms {'shorter' if less >= 0 else 'longer'}"

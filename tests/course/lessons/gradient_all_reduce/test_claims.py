@@ -102,9 +102,9 @@ def with_cure(*saves):
 
 def test_our_own_calm_run_of_the_cure_shortens_the_six_in_ddps_order_alone():
     assert evidence.where_it_cures(CURE) == "d"
-    assert re.search(
-        "in DDP's order the cure takes 19. ms off the six", evidence.cure_in_words(CURE)
-    )
+    words = evidence.cure_in_words(CURE)
+    assert re.search("in DDP's order it makes the six 19. ms shorter", words)
+    assert re.search("in the loop's order it makes the six . ms longer, the first call 20.", words)
     assert len(pictures.cure(CURE).rows) == 4
 
 

@@ -194,11 +194,13 @@ def _put_in_line(
             os.write(shared[t].bell, b"!")
         for t in arriving:
             os.read(shared[t].bell, 1)
+            times[t] = (begin, time.perf_counter())
             os.write(shared[t].receipt, b"!")
-        for t in leaving if waits else ():
-            os.read(shared[t].receipt, 1)
-        times.update((t, (begin, time.perf_counter())) for t in entry)
-        for t in arriving:
+        for t in leaving:
+            if waits:
+                os.read(shared[t].receipt, 1)
+            times[t] = (begin, time.perf_counter())
+        for t in arriving:  # as NCCL's: a batch is done as a whole
             slot(t).set_result(shared[t].place)
 
 

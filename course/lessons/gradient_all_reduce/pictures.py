@@ -44,37 +44,58 @@ def by_call(runs: Mapping[str, Sequence[Timer]], record: Record, ax: Axes | None
     """Draw rank 0's stopwatch around each call, the runs side by side; waiting is hatched."""
     axes = {"x": "Call, in the order of the loop", "y": "Time in the call", "yunit": "ms"}
     ax = plots.new_axes("Rank 0's stopwatch, call by call", **axes, ax=ax, size=(10, 4))
-    apart, waits, six = 0.84 / len(runs), [], []
-    # Arms whose loop runs backwards have the classifier's calls first, so there may be two fields.
-    fields: dict[tuple[int, int], list[str]] = {}
-    for series, (label, timers) in enumerate(runs.items()):
-        at = np.arange(len(timers)) + apart * (series - (len(runs) - 1) / 2)
-        wait, move = 1e3 * np.array([(t.wait, t.move) for t in timers]).T
+    width = 0.84 / len(runs)
+    for series, (label, calls) in enumerate(runs.items()):
+        at = np.arange(len(calls)) + width * (series - (len(runs) - 1) / 2)
+        wait, move = 1e3 * np.array([(call.wait, call.move) for call in calls]).T
         color = plots.style(series).color
-        look = {"width": 0.9 * apart, "edgecolor": color, "color": color}
+        look = {"width": 0.9 * width, "edgecolor": color, "color": color}
         ax.bar(at, move, label=f"{label}: moving", **look)
         look |= {"color": "white", "hatch": "//////"}
         ax.bar(at, wait, bottom=move, label=f"{label}: waiting", **look)
-        places = [place for place, t in enumerate(timers) if t.name.startswith(PART)]
-        fields.setdefault((places[0], places[-1]), []).append(label)
-        waits.append(f"{label}: {1e3 * timers[0].wait:.0f} ms")
-        six.append(f"{label}: {1e3 * sum(timers[place].seconds for place in places):.0f} ms")
-    for (first, last), labels in fields.items():
-        whose = ":\n" + ",\n".join(labels) if len(fields) > 1 else ""
-        look = {"transform": ax.get_xaxis_transform(), "ha": "center", "va": "top", "fontsize": 9}
-        ax.axvspan(first - 0.5, last + 0.5, color=plots.SOFT, alpha=0.12, linewidth=0)
-        ax.text((first + last) / 2, 0.97, f"the classifier's calls{whose}", **look)
-    ax.set_xticks(range(len(timers)))
+    _shade_classifier(ax, runs)
+    ax.set_xticks(range(len(calls)))
     ax.set_ylim(top=1.35 * ax.get_ylim()[1])  # room for the words in the shaded field
     ax.legend(fontsize=9, frameon=False, loc="upper left", bbox_to_anchor=(1, 1))
-    heads = ["tensor", *(f"{label}, {part} ms" for label in runs for part in ("waiting", "moving"))]
-    by_name = [{name: both for name, *both in timers} for timers in runs.values()]
-    ms = {name: [1e3 * x for calls in by_name for x in calls[name]] for name in by_name[0]}
-    rows = [[name, *(round(x, 1) for x in row)] for name, row in ms.items()]
+    waits = [f"{label}: {1e3 * calls[0].wait:.0f} ms" for label, calls in runs.items()]
+    six = [f"{label}: {1e3 * _classifier(calls):.0f} ms" for label, calls in runs.items()]
     description = f"Waiting in the first call: {'; '.join(waits)}. "
     description += f"The classifier's six calls together: {'; '.join(six)}."
-    plots.describe(ax, description, table=Table(heads, rows))
+    plots.describe(ax, description, table=_table_of_calls(runs))
     return _stamp(ax, record)
+
+
+def _shade_classifier(ax: Axes, runs: Mapping[str, Sequence[Timer]]) -> None:
+    """Shade the classifier's calls: in two fields, where some loops run backwards."""
+    fields: dict[tuple[int, int], list[str]] = {}
+    for label, calls in runs.items():
+        places = [place for place, call in enumerate(calls) if call.name.startswith(PART)]
+        fields.setdefault((places[0], places[-1]), []).append(label)
+    look = {"transform": ax.get_xaxis_transform(), "ha": "center", "va": "top", "fontsize": 9}
+    for (first, last), labels in fields.items():
+        ax.axvspan(first - 0.5, last + 0.5, color=plots.SOFT, alpha=0.12, linewidth=0)
+        words = "the classifier's calls"
+        if len(fields) > 1:
+            words += ":\n" + ",\n".join(labels)
+        ax.text((first + last) / 2, 0.97, words, **look)
+
+
+def _classifier(calls: Sequence[Timer]) -> float:
+    """Return the seconds in the classifier's calls."""
+    return sum(call.seconds for call in calls if call.name.startswith(PART))
+
+
+def _table_of_calls(runs: Mapping[str, Sequence[Timer]]) -> Table:
+    """Return the waiting and the moving by tensor, in the first run's order."""
+    heads = ["tensor", *(f"{label}, {part} ms" for label in runs for part in ("waiting", "moving"))]
+    by_name = [{call.name: call for call in calls} for calls in runs.values()]
+    rows = []
+    for name in by_name[0]:
+        row = [name]
+        for calls in by_name:
+            row += [round(1e3 * calls[name].wait, 1), round(1e3 * calls[name].move, 1)]
+        rows.append(row)
+    return Table(heads, rows)
 
 
 def timers(record: Record) -> Axes:

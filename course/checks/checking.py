@@ -40,7 +40,7 @@ import torch
 from course.place import launch
 from course.predictions import claims, ledger, ledger_file
 from course.predictions.figures import parted
-from labkit.ranks.errors import CaseFile, LaunchTimeout, Line, RankDied, RankTraceback
+from labkit.ranks.errors import CaseFile, LaunchTimeout, Line, RankCase, RankDied, RankTraceback
 from labkit.ranks.machine import usable_cpus
 
 T = TypeVar("T")
@@ -163,12 +163,12 @@ def on_ranks(
     try:
         return launch(program, *args, world_size=world_size, timeout=timeout, checks=checks)
     except LaunchTimeout as late:
-        ranks = [
-            replace(case, entered=tuple(call for call in case.entered if not call.finished))
-            for case in late.case.ranks
-        ]
+        ranks = [_in_short(case) for case in late.case.ranks]
         asked = f"n={world_size}: all ranks finish within {timeout:.3g} s"
         running = f"ranks {late.case.running} did not:\n{CaseFile(tuple(ranks))}"
+        if world_size == 1:
+            lines = [text for line in ranks[0].stack for text in line.lines()]
+            asked, running = f"it ends within {timeout:.3g} s", "\n".join(["it did not:", *lines])
         raise CheckFailed(asked, running, hang or _why_it_hangs(late.case)) from None
     except RankDied as death:
         sizes = re.search(r"op.preamble.length <= op.nbytes. (\d+) vs (\d+)", str(death))
@@ -187,6 +187,12 @@ def on_ranks(
 
 TO_ITSELF = """the neighbour is this rank itself: on one rank there is none, so nothing is sent;
 else look at where `% n` or a difference of ranks comes to the rank's own number"""
+
+
+def _in_short(case: RankCase) -> RankCase:
+    """Leave out calls that have ended, and the frames that are not the learner's."""
+    unended = tuple(call for call in case.entered if not call.finished)
+    return replace(case, entered=unended, stack=tuple(x for x in case.stack if x.of_program))
 
 
 def _why_it_hangs(hang: CaseFile) -> str:
@@ -378,8 +384,8 @@ Asked = tuple[str, float, Mapping[str, float], str]
 
 
 def figures(got: Any, asked: Sequence[Asked], *, within: float = 1e-9) -> None:
-    """Hold figures, in a tuple, a list, an array or a tensor, to the right ones."""
-    names, got = ", ".join(what for what, *_ in asked), plain(got)
+    """Hold figures to the right ones: in a tuple, a list, an array, a dict, or in pairs of such."""
+    names, got = ", ".join(what for what, *_ in asked), _in_a_row(plain(got))
     alike = len(answer(got, (tuple, list), what=names)) == len(asked)
     hold(alike, names, repr(got)[:200], f"{len(asked)} figures are asked, in this order")
     for figure, (what, right, mistakes, otherwise) in zip(got, asked, strict=True):
@@ -390,6 +396,16 @@ def figures(got: Any, asked: Sequence[Asked], *, within: float = 1e-9) -> None:
         meaning = diagnose(value, {**mistakes, **others}, otherwise=otherwise, within=within)
         is_right = math.isclose(value, right, rel_tol=within)
         hold(is_right, f"another figure for {what}", f"{value:g}", meaning)
+
+
+def _in_a_row(got: Any) -> Any:
+    """Return figures in one list, in the order in which they stand in lists and dicts."""
+    if isinstance(got, dict):
+        got = [*got.values()]
+    if not isinstance(got, list | tuple):
+        return got
+    parts = [_in_a_row(part) for part in got]
+    return [figure for part in parts for figure in (part if isinstance(part, list) else [part])]
 
 
 def _another_unit(got: float, right: float) -> str | None:

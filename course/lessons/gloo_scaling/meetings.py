@@ -45,9 +45,14 @@ class Meeting:
         return turned if turn % 2 else turned.contiguous()
 
     def hold(self, shared_sum: Callable[..., None]) -> None:
-        """Sum `TURNS` tensors, or as many as it takes to get stuck."""
-        with ThreadPoolExecutor(2) as pool:
-            list(pool.map(partial(self._play, shared_sum), (0, 1)))
+        """Sum `TURNS` tensors, or as many as it takes to get stuck.
+
+        Partner 0 plays here, where a case file shows its line.
+        """
+        with ThreadPoolExecutor(1) as pool:
+            other = pool.submit(self._play, shared_sum, 1)
+            self._play(shared_sum, 0)
+            other.result()
 
     def _play(self, shared_sum: Callable[..., None], me: int) -> None:
         wake, wait = partial(self._wake, me), partial(self._wait, me)

@@ -3,6 +3,7 @@
 import math
 import time
 from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -80,7 +81,18 @@ def _hold_order(steps: Any, tasks: Sequence[Task], stages: int, rank: str) -> No
         hold(fits, f"{rank}: steps are Task or Batch((transfer, ...))", repr(step)[:200], single)
     found = " ".join(map(str, steps))[:200]
     computed = [step for step in steps if isinstance(step, Task)]
-    hold(computed == tasks, f"{rank} computes {', '.join(map(str, tasks))}, in this order", found)
+    swapped = [replace(t, stage=t.micro_batch, micro_batch=t.stage) for t in tasks]
+    own = f"{rank} computes {', '.join(map(str, tasks))} of its own stage, in this order"
+    named = [f"Task({t.kind!r}, {t.stage}, {t.micro_batch})" for t in computed]
+    usual = {
+        "the kind comes first, then the stage, then the micro-batch": computed == swapped,
+        "each rank computes its own stage only: the second argument is the rank": (
+            [*map(str, computed)] == [*map(str, tasks)]
+        ),
+        "each micro-batch once, from the first to the last": True,
+    }
+    meaning = next(text for text, fits in usual.items() if fits)
+    hold(computed == tasks, own, ", ".join(named)[:200] or found, meaning)
     place = {part: number for number, step in enumerate(steps) for part in schedules.parts(step)}
     for task in tasks:
         into = schedules.transfer_into(task, stages)

@@ -219,9 +219,11 @@ WRONG_SUMS = [
 @pytest.mark.parametrize(("answer", "words"), WRONG_SUMS)
 def test_wrong_shared_sums_are_found_every_time(answer, words, monkeypatch):
     if answer is polls:
-        monkeypatch.setattr(checking, "patience", lambda seconds: seconds / 4)
-    for _ in range(2):
-        assert words in refusal(checks.check_shared_sum, answer)
+        monkeypatch.setattr(checking, "patience", lambda seconds: 1.0)
+    for _ in range(1 if answer is polls else 2):
+        told = refusal(checks.check_shared_sum, answer)
+        assert words in told and "/threading.py" not in told and "n=1" not in told
+        assert "in polls" in told or answer is not polls
 
 
 def test_the_knee_follows_from_the_law():

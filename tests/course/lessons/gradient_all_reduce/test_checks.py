@@ -125,6 +125,7 @@ def test_wrong_averages(changes, words):
         ("2.3", checks.check_overlap, through_copies),
         ("2.4", checks.check_average, unpacked_and_divided),
         ("2.6", checks.check_turned, lambda: (45, 125.0, 9)),
+        ("2.6", checks.check_turned, lambda: {"six": 45, "backwards": 125, "sixteen": 9}),
         ("2.6", checks.check_turned, lambda: ["45 ms", 125, np.int64(9)]),
     ],
 )

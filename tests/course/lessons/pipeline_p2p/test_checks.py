@@ -8,6 +8,7 @@ import torch
 import torch.distributed as dist
 from torch.distributed import irecv
 
+from course.checks import checking
 from course.lessons.pipeline_p2p import checks, schedules, simulator
 from tests.course.lessons.refusals import altered, refusal
 
@@ -66,6 +67,8 @@ def into_reused_buffers(wanted, use, *, src, like, credits):
         (checks.check_repair, lambda: (rank for rank in torch.tensor([3, 1, 3]))),
         (checks.check_activations, counted),
         (checks.check_activations, lambda: torch.tensor([8, 4, 7, 1.5], requires_grad=True)),
+        (checks.check_activations, lambda: ((8, 4, 7), 1.5)),
+        (checks.check_activations, lambda: {"GPipe": 8, "1F1B": 4, "eager 1F1B": 7, "GB": 1.5}),
         (checks.check_consume, into_reused_buffers),
         (checks.check_order, ours("5-6", "].begin", "].end")),
     ],
@@ -120,6 +123,48 @@ def no_receive_at_all(rank, *, stages, micro_batches):
         if rank < stages - 1:
             steps.append(schedules.Batch((schedules.activation(rank, k),)))
     return steps
+
+
+def forward(rank, *, stages, micro_batches, task=lambda rank, k: schedules.Task("F", rank, k)):
+    """Programs that compute what `task` says, and move one input and one output at a time."""
+    steps = []
+    for k in range(micro_batches):
+        if rank > 0:
+            steps.append(schedules.Batch((schedules.activation(rank - 1, k),)))
+        steps.append(task(rank, k))
+        if rank < stages - 1:
+            steps.append(schedules.Batch((schedules.activation(rank, k),)))
+    return steps
+
+
+@pytest.mark.parametrize(
+    ("task", "words"),
+    [
+        (lambda rank, k: schedules.Task("F", k, rank), "then the stage, then the micro-batch"),
+        (lambda rank, k: schedules.Task("F", rank + 1, k), "its own stage only"),
+        (lambda rank, k: schedules.Task("F", rank, 0), "each micro-batch once"),
+    ],
+)
+def test_a_task_that_is_not_the_ranks_is_shown_with_its_stage(task, words):
+    told = refusal(checks.check_inference_program, partial(forward, task=task))
+    assert words in told and "Task('F', " in told
+
+
+def asks_whether_it_has_arrived(wanted, use, *, src, like, credits):
+    """Never ends: gloo's receives say False until their wait has returned."""
+    for tag in wanted:
+        buffer = torch.empty_like(like)
+        work = dist.irecv(buffer, src, tag=tag)
+        while not work.is_completed():
+            pass
+        use(tag, buffer)
+
+
+def test_a_hang_shows_the_learners_lines_alone(monkeypatch):
+    monkeypatch.setattr(checking, "patience", lambda seconds: 2.0)
+    told = refusal(checks.check_consume, asks_whether_it_has_arrived)
+    assert "False until its wait() has returned" in told and "in asks_whether" in told
+    assert "site-packages" not in told and "/checks.py" not in told
 
 
 @pytest.mark.parametrize("program", [receives_named_as_its_own_sends, no_receive_at_all])

@@ -98,8 +98,8 @@ def check_overlap(attach: Callable[[nn.Module], Callable[[], None]]) -> None:
                 sizes = [gradient.nbytes for gradient in own[0]]
                 for rank, step in enumerate(steps):
                     what = f"rank {rank} of {n}, step {number}"
-                    _hold_average(step.calls, sizes, step.gradients, own, rank, what)
                     _hold_overlap(step, len(sizes) - 2, what)
+                    _hold_average(step.calls, sizes, step.gradients, own, rank, what)
         verdict.reached = f"{step.made[0]} of {len(sizes)} on their way"
 
 
@@ -111,6 +111,11 @@ def _hold_overlap(step: SimpleNamespace, asked: int, what: str) -> None:
     waited = f"{step.waited} works waited for"
     stops = "a hook that waits stops backward: only start there, and wait in finish()"
     hold(not step.waited, f"{what}: nobody waits, or asks, before backward is over", waited, stops)
+    alone = f"{what}: nobody touches what is under way while backward runs"
+    copies = """a hook of register_hook gets the gradient before backward has put it into .grad, and
+        there backward copies it; one of register_post_accumulate_grad_hook runs after that"""
+    by_whom = copies if step.touched == "aten.copy_" else BELONGS
+    hold(not step.touched, alone, step.touched, by_whom)
     again = f"{step.again} are waited for again"
     grows = "empty the list in finish(): else it grows with every step"
     hold(not step.again, f"{what}: works of earlier steps are forgotten", again, grows)
@@ -119,7 +124,7 @@ def _hold_overlap(step: SimpleNamespace, asked: int, what: str) -> None:
 def _train(attach: Callable) -> list[SimpleNamespace]:
     """Train with a learner's hooks; return what was seen in each step. Runs on every rank."""
     torch.manual_seed(5)
-    layers = nn.Linear(6, 9), nn.Tanh(), nn.Linear(9, 5), nn.Tanh(), nn.Linear(5, 3)
+    layers = nn.Linear(6, 9), nn.Tanh(), nn.Linear(9, 9), nn.Tanh(), nn.Linear(9, 9)
     model = nn.Sequential(*layers)
     reference = copy.deepcopy(model)
     finish = attach(model)
@@ -139,6 +144,7 @@ def _train(attach: Callable) -> list[SimpleNamespace]:
                 time.sleep(0.2)  # so long the others' all_reduces are under way
             loss.backward()
             step.waited = sum(call.waited is not None for call in log.calls)
+            step.touched = next((call.touched for call in log.calls if call.touched), None)
             finish()
             step.gradients = _gradients(model)  # at once: without a wait they are wrong now
         step.calls, step.again = log.calls, len(log.waited_for & ended)
@@ -155,7 +161,9 @@ def _gradients(model: nn.Module) -> Gradients:
 
 
 DIVIDED = """is it summed, waited for, cut out in the order of packing, and divided by the world
-size once? Does `finish` forget the works of the step before?"""
+size once?"""
+BELONGS = """from the call to the end of the wait a tensor belongs to the library: divide before or
+after"""
 
 
 def _hold_average(
@@ -169,13 +177,11 @@ def _hold_average(
     hold(as_asked, f"{what}: all_reduces of {sorted(sizes)} bytes", made or "no call", whole)
     missing = sum(call.waited is None for call in calls)
     any_order = """works can end in any order: that one has ended says nothing of the others, and no
-        sleep is long enough"""
+        sleep is long enough. And each needs a place of its own: two gradients may have one shape"""
     left = f"{missing} of {len(calls)} are not"
     hold(not missing, f"{what}: every work is waited for", left, any_order)
     touched = next((call.touched for call in calls if call.touched), None)
-    race = """from the call to the end of the wait a tensor belongs to the library: divide before or
-        after. Does only a later step fail? Then `finish` has kept works of the one before"""
-    hold(not touched, f"{what}: nobody touches what is under way", touched, race)
+    hold(not touched, f"{what}: nobody touches what is under way", touched, BELONGS)
     for place, gradient in enumerate(gradients):
         alone, total = own[rank][place], sum(ranks_own[place] for ranks_own in own)
         mistakes = {

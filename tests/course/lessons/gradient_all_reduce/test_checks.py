@@ -35,12 +35,9 @@ def test_wrong_figures(check, answer, words):
     assert words in refusal(check, lambda: answer)
 
 
-ours = partial(altered, checks=checks, dist=dist, buckets=buckets, time=time)
-
-
 @pytest.mark.parametrize("cap", checks.LEFT)
 def test_what_each_cap_leaves_is_what_our_answer_computes(cap):
-    only = ours("2-2", "[1, 2, 3, 4, 8, None]", f"[{cap}]")
+    only = altered("2-2", "[1, 2, 3, 4, 8, None]", f"[{cap}]", checks=checks)
     assert only() == (cap, checks.LEFT[cap])
 
 
@@ -73,46 +70,156 @@ def unpacked_and_divided(gradients, cap):
         buckets.unpack(flat / dist.get_world_size(), group)
 
 
-HOOK = "register_post_accumulate_grad_hook(gradient_is_ready)"
-MEAN, START = "parameter.grad /= dist.get_world_size()", "works.append"
-LATER = """for parameter in model.parameters():
-            gradient_is_ready(parameter)
-        for work,"""
+def hooked(
+    start, finish, *, hook=torch.Tensor.register_post_accumulate_grad_hook, works=list, forget=True
+):
+    """Hooks that `start` something, which `finish` ends; each gets the works, and an object."""
+
+    def attach(model):
+        kept, parameters = works(), [*model.parameters()]
+        for parameter in parameters:
+            hook(parameter, lambda gradient: start(kept, gradient))
+
+        def finish_all():
+            finish(kept, parameters)
+            if forget:
+                kept.clear()
+
+        return finish_all
+
+    return attach
+
+
+def begin(works, parameter):
+    """As it should be."""
+    works.append((dist.all_reduce(parameter.grad, async_op=True), parameter))
+
+
+def begin_and_wait(works, parameter):
+    begin(works, parameter)
+    works[-1][0].wait()
+
+
+def begin_and_divide(works, parameter):
+    begin(works, parameter)
+    parameter.grad /= dist.get_world_size()
+
+
+def divide_and_begin(works, parameter):
+    parameter.grad /= dist.get_world_size()
+    begin(works, parameter)
+
+
+def begin_by_shape(works, parameter):
+    works[parameter.shape] = dist.all_reduce(parameter.grad, async_op=True), parameter
+
+
+def begin_with_the_gradient(works, gradient):
+    works.append((dist.all_reduce(gradient, async_op=True), gradient))
+
+
+def nothing_yet(works, parameter):
+    pass
+
+
+def wait(works, parameters):
+    for work, *_ in works.values() if isinstance(works, dict) else works:
+        work.wait()
+
+
+def wait_and_divide(works, parameters):
+    wait(works, parameters)
+    for parameter in parameters:
+        parameter.grad /= dist.get_world_size()
+
+
+def sleep_and_divide(works, parameters):
+    time.sleep(0.02)
+    for parameter in parameters:
+        parameter.grad /= dist.get_world_size()
+
+
+def begin_late_and_divide(works, parameters):
+    for parameter in parameters:
+        begin(works, parameter)
+    wait_and_divide(works, parameters)
+
+
+EARLY = {"hook": torch.Tensor.register_hook}
 
 
 @pytest.mark.parametrize(
-    ("changes", "words"),
+    ("attach", "words"),
     [
-        (("parameter))", "parameter))\n        works[-1][0].wait()"), "wait in finish()"),
-        ((HOOK, "grad", "for work,", LATER), "not when backward is over"),
-        (("work.wait()", "time.sleep(0.02)"), "no sleep is long enough"),
-        (("works.clear()", "pass"), "`finish` has kept works of the one before"),
-        (
-            (f"{MEAN}\n        works.clear()", "pass", START, f"{MEAN}; {START}"),
-            "it grows with every step",
-        ),
-        ((HOOK, "register_hook(lambda grad: gradient_is_ready(grad))"), "before the gradient is"),
+        (hooked(begin_and_wait, wait_and_divide), "wait in finish()"),
+        (hooked(nothing_yet, begin_late_and_divide), "not when backward is over"),
+        (hooked(begin, sleep_and_divide), "no sleep is long enough"),
+        (hooked(begin_by_shape, wait_and_divide, works=dict), "two gradients may have one shape"),
+        (hooked(begin_and_divide, wait), "divide before or after"),
+        (hooked(begin, wait_and_divide, forget=False), "it grows with every step"),
+        (hooked(divide_and_begin, wait, forget=False), "it grows with every step"),
+        (hooked(begin, wait), "this is the sum"),
+        (hooked(begin, wait_and_divide, **EARLY), "before the gradient is"),
+        (hooked(begin_with_the_gradient, wait_and_divide, **EARLY), "backward copies it"),
     ],
 )
-def test_wrong_overlaps(changes, words):
-    assert words in refusal(checks.check_overlap, ours("2-3", *changes))
+def test_wrong_overlaps(attach, words):
+    assert words in refusal(checks.check_overlap, attach)
+
+
+def averaged(gradients, cap, *, start=None, wait=None, divide=True, put=torch.Tensor.copy_):
+    """The mean of each gradient by buckets, with one line as somebody may write it."""
+    works = []
+    for bucket in buckets.plan(gradients, cap=cap, reverse=True):
+        members = [gradients[place] for place in bucket.members]
+        flat = buckets.flatten(members)
+        works.append((dist.all_reduce(flat, async_op=True), flat, members))
+        if start:
+            start(works)
+    for work, flat, members in works:
+        wait(works) if wait else work.wait()
+        if divide:
+            flat /= dist.get_world_size()
+        for gradient, piece in zip(members, buckets.unflatten(flat, members), strict=True):
+            put(gradient, piece)
+
+
+def wait_for_the_last(works):
+    works[-1][0].wait()
+
+
+def put_nowhere(gradient, piece):
+    """As an assignment to a name does, or to a place in a list."""
+
+
+def replace_data(gradient, piece):
+    gradient.data = piece.clone()
+
+
+def divide_while_it_moves(gradients, cap):
+    for bucket in buckets.plan(gradients, cap=cap, reverse=True):
+        members = [gradients[place] for place in bucket.members]
+        flat = buckets.flatten(members)
+        work = dist.all_reduce(flat, async_op=True)
+        flat /= dist.get_world_size()
+        work.wait()
+        buckets.unpack(flat, members)
 
 
 @pytest.mark.parametrize(
-    ("changes", "words"),
+    ("average", "words"),
     [
-        (
-            (", flat, members))", ", flat, members))\n        works[-1][0].wait()"),
-            "waits for one before",
-        ),
-        (("work.wait()", "works[-1][0].wait()"), "says nothing of the others"),
-        (("gradient.copy_(piece)", "gradient = piece"), "copy into the one that is there"),
-        (("gradient.copy_(piece)", "gradient.data = piece.clone()"), "do not replace its data"),
-        (("flat /= dist.get_world_size()", ""), "divide by the world size"),
+        (partial(averaged, start=wait_for_the_last), "waits for one before"),
+        (partial(averaged, wait=wait_for_the_last), "says nothing of the others"),
+        (partial(averaged, put=put_nowhere), "copy into the one that is there"),
+        (partial(averaged, put=replace_data), "do not replace its data"),
+        (partial(averaged, divide=False), "divide by the world size"),
+        (divide_while_it_moves, "divide before or after"),
     ],
 )
-def test_wrong_averages(changes, words):
-    assert words in refusal(checks.check_average, ours("2-4", *changes))
+def test_wrong_averages(average, words):
+    told = refusal(checks.check_average, average)
+    assert words in told and "finish" not in told, "that is the function of 2.3"
 
 
 @pytest.mark.parametrize(

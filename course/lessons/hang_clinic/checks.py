@@ -7,15 +7,16 @@ import json
 import os
 import re
 from collections import Counter
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import astuple, dataclass
 from pathlib import Path
 from typing import NamedTuple
 
 from course.checks import checking
 from course.checks.checking import CheckFailed, hold
+from course.checks.memory import BufferCall
 from course.lessons.hang_clinic.programs import PATIENTS, patient
-from course.lessons.hang_clinic.run_case import POINT_TO_POINT, World, run_case
+from course.lessons.hang_clinic.run_case import FAST, POINT_TO_POINT, World, run_case
 from course.predictions import ledger
 
 CAUSES = [
@@ -120,6 +121,7 @@ class _Cure(NamedTuple):
     worlds: tuple[World, ...]
     more: int = 0  # calls of a rank, beside barriers, beyond the values of rank 1: at most
     barriers: tuple[int, int] = (0, 0)  # of a rank, at least and at most
+    apart: float = 0.0  # seconds from one barrier to the next, at least
 
 
 _DECIDING = ("broadcast", "scatter", "all_gather", "all_gather_into_tensor", "all_reduce")
@@ -129,7 +131,9 @@ CURES = {
     3: _Cure(("all_reduce",), (World(2, late=1),)),
     4: _Cure(POINT_TO_POINT, (World(2, late=1), World(3, late=0))),
     # 20 more: in each step it is told, and broadcast_object_list tells with two calls.
-    5: _Cure(_DECIDING, (World(3, late=2), World(2, fast_clock=1)), more=20, barriers=(2, 5)),
+    5: _Cure(
+        _DECIDING, (World(3, late=2), World(2, fast_clock=1)), more=20, barriers=(2, 5), apart=0.4
+    ),
     6: _Cure(_DECIDING, (World(2), World(3, late=2)), more=1, barriers=(0, 1)),
 }
 """By patient."""
@@ -174,41 +178,65 @@ def _mistakes(number: int, rank: int, n: int) -> dict[str, list[float]]:
         1: {means: [1.0, 10.0], swapped: [10.0 * n, 1.0 * n]},
         2: {right: [(rank + 1.0) % n], own: [float(rank)]},
         3: {bad: [1.0 * n, 2.0 * n, 3.0 * n]},
+        4: {"the first number is 0, and the last one 9": [k + 1.0 for k in range(10)]},
     }
     return mistakes.get(number, {})
 
 
 def _judge_cure(number: int, program: Callable[[], list[float]]) -> None:
     healthy, cure, rule = patient(number).healthy, CURES[number], _truth(number).rule
-    least, most = cure.barriers
     for world in (World(patient(number).world_size), *cure.worlds):
-        n = world.world_size
         timeout = checking.patience(4.0 if number == 5 else 1.5)  # patient 5 trains for one to two
         with checking.named(f"{world}"):
             report = run_case(number, program, world=world, timeout=timeout)
         end = "it never ends" if report.kind == "hang" else "an error"
         hold(report.returned, f"{world}: it ends", f"{end}\n{report.report}", rule)
         for rank, (calls, values) in enumerate(zip(report.calls, report.returned, strict=True)):
-            for call in calls:
-                early = f"{call.touched} uses its buffer before" if call.touched else "nobody waits"
-                asked = f"{world}: each call is waited for, and its buffer not used before"
-                luck = f"wait for each; where the values are right, that is luck: {rule}"
-                is_kept = call.waited is not None and not call.touched
-                hold(is_kept, asked, f"rank {rank}, {call.kind}: {early}", luck)
-            right, wrong = healthy(rank, n), _mistakes(number, rank, n)
+            _hold_waits(calls, f"{world}: rank {rank}", rule)
+            right, wrong = (
+                healthy(rank, world.world_size),
+                _mistakes(number, rank, world.world_size),
+            )
             meanings = [meaning for meaning, those in wrong.items() if those == values]
             meanings += [checking.NO_RETURN if values is None else rule]
             expected = f"{world}: rank {rank} returns {right}"
             hold(values == right, expected, repr(values)[:200], meanings[0])
-            made = Counter(call.kind for call in calls)
-            told = f"rank {rank}: {', '.join(f'{k} x {kind}' for kind, k in made.items())}"
-            barriers, budget = made.pop("barrier", 0), len(healthy(1, n)) + cure.more
-            asked = f"{world}: at most {budget} calls of a rank, out of {', '.join(cure.kinds)}, "
-            asked += f"and {least} to {most} barriers"
-            meets = "a barrier makes ranks meet; it does not cure what keeps them apart"
-            usual = meets if barriers > most else "the job can be done with less"
-            fits = {*made} <= {*cure.kinds} and made.total() <= budget
-            hold(fits and least <= barriers <= most, asked, told, f"{usual}: {rule}")
+            budget = len(healthy(1, world.world_size)) + cure.more
+            hold_calls(calls, cure, budget, report.seconds, world, f"rank {rank}", rule)
+
+
+def _hold_waits(calls: Iterable[BufferCall], rank: str, rule: str) -> None:
+    for call in calls:
+        early = f"{call.touched} uses its buffer before" if call.touched else "nobody waits"
+        asked = f"{rank}: each call is waited for, and its buffer not used before"
+        luck = f"wait for each; where the values are right, that is luck: {rule}"
+        is_kept = call.waited is not None and not call.touched
+        hold(is_kept, asked, f"{call.kind}: {early}", luck)
+
+
+def hold_calls(
+    calls: Iterable[BufferCall], cure: _Cure, budget: int, seconds: float, world: World, rank: str,
+    rule: str,
+) -> None:  # fmt: skip
+    """Hold the calls of a rank to those that the job needs, of a run of so many seconds."""
+    least, most = cure.barriers
+    if cure.apart:
+        rate = 1.0 if world.fast_clock is None else FAST
+        most = min(most, int(rate * seconds / cure.apart))
+    made = Counter(call.kind for call in calls)
+    told = f"{rank}: {', '.join(f'{many} x {kind}' for kind, many in made.items())}"
+    barriers = made.pop("barrier", 0)
+    usual = {
+        "all ranks save in a barrier, and here there is none for it": barriers < least,
+        "that is too often": barriers > most and least > 0,
+        "a barrier makes ranks meet; it does not cure what keeps them apart": barriers > most,
+        "the job can be done with less": True,
+    }
+    meaning = next(text for text, fits in usual.items() if fits)
+    asked = f"{world}: at most {budget} calls of a rank, out of {', '.join(cure.kinds)}, "
+    asked += f"and {least} to {most} barriers"
+    fits = {*made} <= {*cure.kinds} and made.total() <= budget and least <= barriers <= most
+    hold(fits, asked, told, f"{meaning}: {rule}")
 
 
 # Unseen case files

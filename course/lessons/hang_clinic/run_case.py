@@ -4,13 +4,14 @@ Every rank notes its calls in a file, while it makes them: so they are known, se
 among them, whether the program ends or hangs.
 """
 
-import builtins
+import ast
+import inspect
 import pickle
 import tempfile
+import textwrap
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import groupby
@@ -33,6 +34,7 @@ OUTCOMES = {
     "hang": "some ranks had not finished when the time was up",
 }
 POINT_TO_POINT = ("send", "recv")
+FAST = 1.4
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,10 +44,10 @@ class World:
     world_size: int = 3
     late: int | None = None
     """A rank that starts 0.25 s after the others, and makes each call 10 ms late."""
-    fast_clock: int | None = None  # a rank whose clocks run 1.4 times as fast
+    fast_clock: int | None = None  # a rank whose clocks run `FAST` times as fast
     own_sets: bool = False
     """Whether each rank's sets have an order of their own, as under torchrun: there each process
-    draws how texts hash."""
+    draws how texts hash. Here all sets that the program's own lines make are such (`own_sets`)."""
 
     def __str__(self) -> str:
         late = "" if self.late is None else f", rank {self.late} late"
@@ -74,6 +76,7 @@ class CaseReport:
     """Of each rank, in the order in which it made them."""
     running: tuple[int, ...] = ()  # the ranks that had not finished
     returned: tuple[Any, ...] = ()  # what each rank returned; empty if any did not
+    seconds: float = 0.0  # that the program took, on the rank that it took longest
     healthy: tuple[Any, ...] = ()  # what each rank of a healthy program returns; empty likewise
 
     def __str__(self) -> str:
@@ -126,8 +129,10 @@ def _run(
 ) -> CaseReport:
     patient, n = programs.patient(number), world.world_size
     name = f"Patient {number}" + ("" if program is None else f", your version: {world}")
+    played = program or patient.program
+    played = own_sets(played) if world.own_sets else played
     with tempfile.TemporaryDirectory() as folder:
-        noted = partial(_noted, program or patient.program, Path(folder), world)
+        noted = partial(_noted, played, Path(folder), world)
         try:
             results = launch(noted, world_size=n, timeout=timeout, checks=checks)
         except LaunchTimeout as hang:
@@ -142,20 +147,59 @@ def _run(
             return CaseReport(name, "error", last, _read(folder, n))
         calls = _read(folder, n)
     expected = [patient.healthy(rank, n) for rank in range(n)]
-    results = [list(got) if isinstance(got, tuple) else got for got in results]
+    results, seconds = zip(*results, strict=True)
+    results = [*map(_figures, results)]
     kind, rows = "right" if results == expected else "wrong values", []
     for rank, (got, right) in enumerate(zip(results, expected, strict=True)):
         rows.append(f"rank {rank}: returned {got}" + ("" if got == right else f", not {right}"))
         rows += _told(calls[rank])
-    values = {"returned": tuple(results), "healthy": tuple(expected)}
+    values = {"returned": tuple(results), "healthy": tuple(expected), "seconds": max(seconds)}
     return CaseReport(name, kind, "\n".join(rows), calls, **values)
+
+
+def _figures(got: Any) -> Any:
+    """Return what a program returned as a list of figures, also if each is a tensor of one."""
+    if not isinstance(got, list | tuple):
+        return got
+    return [part[0] if isinstance(part, list) and len(part) == 1 else part for part in got]
+
+
+def own_sets(program: Callable) -> Callable:
+    """Return a program whose sets have an order of the rank's own, however its lines make them.
+
+    One whose source is not known, or that takes names from around it, stays as it is.
+    """
+    try:
+        tree = ast.parse(textwrap.dedent(inspect.getsource(program)))
+    except (TypeError, OSError, SyntaxError):
+        return program
+    name, names = program.__name__, program.__globals__ | {_Sets.BY: OwnSet.of}
+    ast.increment_lineno(_Sets().visit(tree), program.__code__.co_firstlineno - 1)
+    exec(compile(ast.fix_missing_locations(tree), program.__code__.co_filename, "exec"), names)
+    return program if program.__closure__ else names.get(name, program)
+
+
+class _Sets(ast.NodeTransformer):
+    """Hands to `OwnSet.of` what a display, a comprehension, a call or an operator gives."""
+
+    BY = "__own_set__"  # a name that no program has
+
+    def visit(self, node: ast.AST) -> ast.AST:
+        node = self.generic_visit(node)
+        if not isinstance(node, ast.Set | ast.SetComp | ast.Call | ast.BinOp):
+            return node
+        name = ast.Name(self.BY, ast.Load())
+        return ast.copy_location(ast.Call(name, [node], []), node)
 
 
 # On the ranks
 
 
-def _noted(program: Callable, folder: Path, world: World) -> Any:
-    """Run a program on this rank, and keep its calls in a file while it makes them."""
+def _noted(program: Callable, folder: Path, world: World) -> tuple[Any, float]:
+    """Run a program on this rank, and keep its calls in a file while it makes them.
+
+    Returns what it returned, and how many seconds it took.
+    """
     rank, notes, ended = dist.get_rank(), _Notes(), threading.Event()
     dist.barrier()  # connects the ranks: none begins with that
     if world.late == rank:
@@ -169,15 +213,15 @@ def _noted(program: Callable, folder: Path, world: World) -> Any:
             (folder / f"{rank}.new").write_bytes(pickle.dumps([*notes.calls]))
             (folder / f"{rank}.new").replace(folder / f"{rank}")
 
-    sets = mock.patch.object(builtins, "set", _OwnSet) if world.own_sets else nullcontext()
-    factor = 1.4 if world.fast_clock == rank else 1.0
+    factor = FAST if world.fast_clock == rank else 1.0
     clocks = time.time, time.monotonic, time.perf_counter
     fast = {c.__name__: partial(lambda clock: factor * clock(), c) for c in clocks}
     writer = threading.Thread(target=keep, daemon=True)
-    with mock.patch.multiple(time, **fast), sets, notes:
+    clock, start = time.perf_counter, time.perf_counter()
+    with mock.patch.multiple(time, **fast), notes:
         writer.start()
         try:
-            return checking.plain(program())
+            return checking.plain(program()), clock() - start
         finally:
             ended.set()
             writer.join()
@@ -193,11 +237,16 @@ class _Notes(BufferLog):
         super().before_call(*given)
 
 
-class _OwnSet(set):
-    """A set whose order depends on the rank."""
+class OwnSet(set):
+    """A set whose order depends on the rank, and so does that of all sets made of it."""
 
     def __iter__(self) -> Iterator:
         return iter(sorted(super().__iter__(), key=str, reverse=dist.get_rank() % 2 > 0))
+
+    @classmethod
+    def of(cls, value: Any) -> Any:
+        """Return such a set of a set; anything else as it is."""
+        return cls(value) if isinstance(value, set | frozenset) else value
 
 
 def _read(folder: str, world_size: int) -> tuple[tuple[BufferCall, ...], ...]:

@@ -12,13 +12,58 @@ import torch.distributed as dist
 # Patient 1
 
 
-def summed(names=("weight", "bias"), as_set=False, barrier=False):
-    gradients = {"weight": torch.full((4,), 1.0), "bias": torch.full((4,), 10.0)}
-    for name in set(names) if as_set else names:
-        if barrier:
-            dist.barrier()
-        dist.all_reduce(gradients[name])
-    return [gradients["weight"][0].item(), gradients["bias"][0].item()]
+def gradients():
+    return {"weight": torch.full((4,), 1.0), "bias": torch.full((4,), 10.0)}
+
+
+def sums(of, names):
+    for name in names:
+        dist.all_reduce(of[name])
+    return [of["weight"][0].item(), of["bias"][0].item()]
+
+
+def summed():
+    return sums(gradients(), ("weight", "bias"))
+
+
+def summed_in_a_call_of_set():
+    of = gradients()
+    for name in set(of):
+        dist.all_reduce(of[name])
+    return [of["weight"][0].item(), of["bias"][0].item()]
+
+
+def summed_in_a_display():
+    of = gradients()
+    for name in {"weight", "bias"}:
+        dist.all_reduce(of[name])
+    return [of["weight"][0].item(), of["bias"][0].item()]
+
+
+def summed_in_a_comprehension():
+    of = gradients()
+    for name in {name.lower() for name in of}:
+        dist.all_reduce(of[name])
+    return [of["weight"][0].item(), of["bias"][0].item()]
+
+
+def summed_in_an_intersection():
+    of = gradients()
+    for name in of.keys() & {"weight", "bias", "scale"}:
+        dist.all_reduce(of[name])
+    return [of["weight"][0].item(), of["bias"][0].item()]
+
+
+def summed_in_a_sorted_set():
+    return sums(gradients(), sorted({"weight", "bias"}))
+
+
+def summed_with_barriers():
+    of = gradients()
+    for name in of:
+        dist.barrier()
+        dist.all_reduce(of[name])
+    return [of["weight"][0].item(), of["bias"][0].item()]
 
 
 def summed_flat():
@@ -66,6 +111,16 @@ def passed_on_among_three():
 # Patient 3
 
 
+def with_zeros_in_tensors():
+    totals = []
+    for batch in range(3):
+        is_bad = dist.get_rank() == 1 and batch == 0
+        x = torch.tensor([0.0 if is_bad else batch + 1.0])
+        dist.all_reduce(x)
+        totals.append(x)
+    return totals
+
+
 def with_zeros(of_bad=0.0):
     totals = []
     for batch in range(3):
@@ -87,9 +142,9 @@ def received():
     return numbers
 
 
-def sent_one_by_one():
+def sent_one_by_one(first=0):
     for number in range(10 if dist.get_rank() == 0 else 0):
-        dist.send(torch.tensor([float(number)]), 1)
+        dist.send(torch.tensor([float(first + number)]), 1)
     return received()
 
 
@@ -124,6 +179,10 @@ def saved(due=told):
             dist.barrier()
             last = time.monotonic()
     return sums
+
+
+def never_saved():
+    return saved(lambda seconds, step: False)
 
 
 # Patient 6

@@ -7,8 +7,19 @@ from pytest import raises
 
 from course.catalogue import ROOT
 from course.checks.checking import CheckFailed
-from course.lessons.hang_clinic.checks import CAUSES, Diagnosis, check_cure, judge, tally, treat
+from course.checks.memory import BufferCall
+from course.lessons.hang_clinic.checks import (
+    CAUSES,
+    CURES,
+    Diagnosis,
+    check_cure,
+    hold_calls,
+    judge,
+    tally,
+    treat,
+)
 from course.lessons.hang_clinic.programs import PATIENTS
+from course.lessons.hang_clinic.run_case import World
 from tests.course.lessons.hang_clinic import cures
 from tests.course.lessons.refusals import refusal
 from tests.marks import seldom
@@ -82,8 +93,10 @@ def test_the_lesson_tells_every_cause_and_no_name_that_gives_one_away():
     "number, cure",
     [
         (1, cures.summed_flat),
+        (1, cures.summed_in_a_sorted_set),
         (2, cures.odd_ranks_receive_first),
         (3, cures.with_zeros),
+        (3, cures.with_zeros_in_tensors),
         (4, cures.sent_one_by_one),
         (5, cures.saved),
         (6, cures.counted),
@@ -97,20 +110,42 @@ def test_a_cure_is_accepted(number, cure):
 @pytest.mark.parametrize(
     "number, version, words",
     [
-        (1, partial(cures.summed, as_set=True), "order of its own in sets: rank 0 returns [2.0,"),
+        (1, cures.summed_in_a_call_of_set, "order of its own in sets: rank 0 returns [2.0,"),
+        (1, cures.summed_in_a_display, "order of its own in sets: rank 0 returns [2.0,"),
+        (1, cures.summed_in_a_comprehension, "order of its own in sets: rank 0 returns [2.0,"),
+        (1, cures.summed_in_an_intersection, "order of its own in sets: rank 0 returns [2.0,"),
         (1, cures.averaged, "these are means"),
-        (1, partial(cures.summed, barrier=True), "it does not cure what keeps them apart"),
+        (1, cures.summed_with_barriers, "it does not cure what keeps them apart"),
         (2, partial(cures.odd_ranks_receive_first, (0, 1)), "in odd_ranks_receive_first, line"),
         (2, cures.sent_without_a_handle, "each handle kept"),
         (3, partial(cures.with_zeros, of_bad=1.0), "the bad sample is in the first sum"),
         (4, cures.sent_with_a_pause, "where the values are right, that is luck"),
+        (4, partial(cures.sent_one_by_one, first=1), "the first number is 0"),
         seldom(5, partial(cures.saved, lambda seconds, step: seconds > 0.4), "once and told"),
-        (5, partial(cures.saved, lambda seconds, step: True), "and 2 to 5 barriers"),
+        (5, partial(cures.saved, lambda seconds, step: True), "that is too often"),
+        (5, cures.never_saved, "and here there is none for it"),
         (6, partial(cures.counted, lambda items: 5), "rank 0 returns"),
     ],
 )
 def test_what_is_no_cure_is_refused_with_its_reason(number, version, words):
     assert words in refusal(check_cure, number, version)
+
+
+@pytest.mark.parametrize(
+    ("every", "seconds", "passes"),
+    [(4, 1.3, True), (3, 1.3, True), (2, 1.3, False), (2, 2.2, True)],
+)
+def test_checkpoints_are_not_closer_than_the_time_allows(every, seconds, passes):
+    """A busy machine takes longer for ten steps, so that more are due."""
+    calls = []
+    for step in range(10):
+        calls += [BufferCall("all_reduce"), BufferCall("broadcast")]
+        calls += [BufferCall("barrier")] if step % every == every - 1 else []
+    given = calls, CURES[5], 30, seconds, World(3), "rank 0", "a rule"
+    if passes:
+        hold_calls(*given)
+    else:
+        assert "that is too often" in refusal(hold_calls, *given)
 
 
 def open_cure():

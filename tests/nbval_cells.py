@@ -146,7 +146,8 @@ class Cell(Reported, IPyNbCell):
         book.timed_out = False  # or nbval would expect all that follows to fail
         shown = [out["text"] for out in self.test_outputs or () if out.get("name") == "stdout"]
         lines = printed.claims("".join(shown))
-        self.user_properties.append((CLAIMS, lines))
+        if lines:
+            self.user_properties.append((CLAIMS, lines))
         text = self.error()[1]
         by_the_clock = claims.BY_THE_CLOCK in text.partition("\n")[0]
         if failure and by_the_clock and (used.cpus or 0.0) > other_programs.limit():

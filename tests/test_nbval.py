@@ -111,12 +111,17 @@ def test_each_hand_in_is_judged_a_line_a_cell_and_one_line_of_reason_also_beside
     assert reasons == {number: f"exercise 2.{number}: not attempted yet" for number in "3456"}
     refusal = text.partition("exercise 2.2 is not right yet")[2].splitlines()[1:4]
     assert [line.split()[0] for line in refusal] == ["expected", "got", "usually"], text
-    failed = {"fay": set(), "eve": set()}
+    failed, begins = {"fay": set(), "eve": set()}, {}
     for case in ElementTree.parse(report).iter("testcase"):
+        if "room.ann" in case.get("classname") and case.find("failure") is not None:
+            begins[case.get("name")] = case.find("failure").get("message")
+        assert case.find("properties") is None, "here is nothing to claim"
         who = case.get("classname").rpartition("room.")[2].partition(".")[0]
         if who in failed and case.find("failure") is not None:
             failed[who].add(case.get("name"))
     assert failed["fay"] == open_ones, text
+    assert begins.pop("ex-2-2-check").startswith("exercise 2.2 is not right yet"), begins
+    assert {text.partition(": ")[2] for text in begins.values()} == {"not attempted yet"}, begins
     assert failed["eve"] == open_ones | {"ex-2-1-answer", "ex-2-1-check"}, "others are judged after"
     for bad in ("no_notebook", "an_image"):
         assert re.search(rf"^_+ .*{bad}.ipynb notebook _+\nnot a notebook: .+$", text, re.M), text

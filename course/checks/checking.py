@@ -395,7 +395,7 @@ def figures(got: Any, asked: Sequence[Asked], *, within: float = 1e-9) -> None:
         otherwise = _another_unit(value, right) or otherwise
         meaning = diagnose(value, {**mistakes, **others}, otherwise=otherwise, within=within)
         is_right = math.isclose(value, right, rel_tol=within)
-        hold(is_right, f"another figure for {what}", f"{value:g}", meaning)
+        hold(is_right, f"another figure for {what}", f"{float(value):g}", meaning)
 
 
 def _in_a_row(got: Any) -> Any:

@@ -4,14 +4,11 @@ Every rank notes its calls in a file, while it makes them: so they are known, se
 among them, whether the program ends or hangs.
 """
 
-import ast
-import inspect
 import pickle
 import tempfile
-import textwrap
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import groupby
@@ -23,6 +20,7 @@ import torch.distributed as dist
 
 from course.checks import checking
 from course.checks.memory import BufferCall, BufferLog
+from course.checks.sets import own_sets
 from course.lessons.hang_clinic import programs
 from course.place import launch
 from labkit.ranks.errors import LaunchTimeout, RankCase
@@ -164,34 +162,6 @@ def _figures(got: Any) -> Any:
     return [part[0] if isinstance(part, list) and len(part) == 1 else part for part in got]
 
 
-def own_sets(program: Callable) -> Callable:
-    """Return a program whose sets have an order of the rank's own, however its lines make them.
-
-    One whose source is not known, or that takes names from around it, stays as it is.
-    """
-    try:
-        tree = ast.parse(textwrap.dedent(inspect.getsource(program)))
-    except (TypeError, OSError, SyntaxError):
-        return program
-    name, names = program.__name__, program.__globals__ | {_Sets.BY: OwnSet.of}
-    ast.increment_lineno(_Sets().visit(tree), program.__code__.co_firstlineno - 1)
-    exec(compile(ast.fix_missing_locations(tree), program.__code__.co_filename, "exec"), names)
-    return program if program.__closure__ else names.get(name, program)
-
-
-class _Sets(ast.NodeTransformer):
-    """Hands to `OwnSet.of` what a display, a comprehension, a call or an operator gives."""
-
-    BY = "__own_set__"  # a name that no program has
-
-    def visit(self, node: ast.AST) -> ast.AST:
-        node = self.generic_visit(node)
-        if not isinstance(node, ast.Set | ast.SetComp | ast.Call | ast.BinOp):
-            return node
-        name = ast.Name(self.BY, ast.Load())
-        return ast.copy_location(ast.Call(name, [node], []), node)
-
-
 # On the ranks
 
 
@@ -235,18 +205,6 @@ class _Notes(BufferLog):
     def before_call(self, *given: Any) -> None:
         time.sleep(self.delay)
         super().before_call(*given)
-
-
-class OwnSet(set):
-    """A set whose order depends on the rank, and so does that of all sets made of it."""
-
-    def __iter__(self) -> Iterator:
-        return iter(sorted(super().__iter__(), key=str, reverse=dist.get_rank() % 2 > 0))
-
-    @classmethod
-    def of(cls, value: Any) -> Any:
-        """Return such a set of a set; anything else as it is."""
-        return cls(value) if isinstance(value, set | frozenset) else value
 
 
 def _read(folder: str, world_size: int) -> tuple[tuple[BufferCall, ...], ...]:

@@ -60,6 +60,14 @@ def all_closed(tensors, cap):
         yield [tensors[place] for place in bucket.members]
 
 
+def by_a_set_of_types(tensors, cap, src):
+    """In an order that differs from process to process."""
+    for dtype in {tensor.dtype for tensor in tensors}:
+        of_type = [tensor for tensor in tensors if tensor.dtype == dtype]
+        for members in all_closed(of_type, cap):
+            land(*send(members, src))
+
+
 def each_alone(tensors, cap, src):
     for tensor in tensors:
         land(*send([tensor], src))
@@ -109,6 +117,7 @@ def one_for_all(tensors, cap, src):
 @pytest.mark.parametrize(
     ("answer", "words"),
     [
+        (by_a_set_of_types, "or in an order that comes from values, sets or the rank"),
         (each_alone, "each tensor has a call to itself"),
         (cap_in_elements, "the cap is in bytes, not in elements"),
         (never_unpacked, "copy the buffer back into it"),

@@ -1,0 +1,52 @@
+"""Sets whose order is each rank's own, as under torchrun, where each process draws how texts hash.
+
+Ranks that `launch` forks hash alike, so that an order that comes from a set would look right here.
+"""
+
+import ast
+import inspect
+import textwrap
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch.distributed as dist
+
+
+class OwnSet(set):
+    """A set whose order depends on the rank, and so does that of all sets made of it."""
+
+    def __iter__(self) -> Iterator:
+        return iter(sorted(super().__iter__(), key=str, reverse=dist.get_rank() % 2 > 0))
+
+    @classmethod
+    def of(cls, value: Any) -> Any:
+        """Return such a set of a set; anything else as it is."""
+        return cls(value) if isinstance(value, set | frozenset) else value
+
+
+def own_sets(program: Callable) -> Callable:
+    """Return a program whose sets have an order of the rank's own, however its lines make them.
+
+    One whose source is not known, or that takes names from around it, stays as it is.
+    """
+    try:
+        tree = ast.parse(textwrap.dedent(inspect.getsource(program)))
+    except (TypeError, OSError, SyntaxError):
+        return program
+    name, names = program.__name__, program.__globals__ | {_Sets.BY: OwnSet.of}
+    ast.increment_lineno(_Sets().visit(tree), program.__code__.co_firstlineno - 1)
+    exec(compile(ast.fix_missing_locations(tree), program.__code__.co_filename, "exec"), names)
+    return program if program.__closure__ else names.get(name, program)
+
+
+class _Sets(ast.NodeTransformer):
+    """Hands to `OwnSet.of` what a display, a comprehension, a call or an operator gives."""
+
+    BY = "__own_set__"  # a name that no program has
+
+    def visit(self, node: ast.AST) -> ast.AST:
+        node = self.generic_visit(node)
+        if not isinstance(node, ast.Set | ast.SetComp | ast.Call | ast.BinOp):
+            return node
+        name = ast.Name(self.BY, ast.Load())
+        return ast.copy_location(ast.Call(name, [node], []), node)

@@ -147,9 +147,10 @@ def run_on_ranks(program: Callable[[], Any], options: Options) -> list[Any]:
 def _leave(seconds: float, rank: int, world_size: int, error: BaseException | None = None) -> None:
     """Leave the default group, if there is one; after an error others may still wait in it.
 
-    Gloo closes its connections, and those that wait fail at once. NCCL waits for all to leave, and
-    what was raised might never be seen: so it is told first, and the group is aborted. The others
-    then wait until torchrun ends them, or until their own time is over.
+    Gloo closes its connections, and those that wait fail at once. Where NCCL leaves, it "will wait
+    for all NCCL kernels to finish" (torch's ProcessGroupNCCL.cpp), and what was raised might never
+    be seen: so it is told first, and the group is aborted, which ends them at once. The others wait
+    on until torchrun ends them, or until their own time is over.
     """
     import torch.distributed as dist
 

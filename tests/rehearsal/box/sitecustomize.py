@@ -44,9 +44,10 @@ def log(*words):
 def visible():
     """Return the GPUs that this process may see.
 
-    Rule 1, CUDA_VISIBLE_DEVICES: "Only the devices whose index is present in the sequence are visible
-    to CUDA applications"; an invalid one ends the list (CUDA C++ Programming Guide, environment
-    variables). torch counts them without starting CUDA (torch/cuda/__init__.py, `device_count`).
+    Rule 1, CUDA_VISIBLE_DEVICES: "If the variable is set to an empty string, no GPU devices are
+    visible." "If an invalid index is encountered, only devices with indices that appear before the
+    invalid index in the list are visible" (CUDA Programming Guide, 5.2, CUDA Environment Variables).
+    torch counts them without starting CUDA (torch/cuda/__init__.py, `device_count`).
     """
     wanted = os.environ.get("CUDA_VISIBLE_DEVICES")
     there = int(setting("GPUS", 0))
@@ -64,8 +65,9 @@ def start():
     """Start CUDA in this process.
 
     Rule 2: it starts when somebody first uses it (torch/cuda/__init__.py, `_lazy_init`), and takes
-    its time ("should be about 500ms", nvtrust issue 113, and a context on top). Rule 3: a process
-    forked from one with CUDA cannot use it (there: "Cannot re-initialize CUDA in forked subprocess").
+    its time: of cuInit alone a user says that it "should be about 500ms for a normal GPU" (NVIDIA's
+    nvtrust, issue 113, 2025-08-09; theirs took 6.6 s). Rule 3: a process that was forked from one
+    with CUDA cannot use it (`_lazy_init`: "Cannot re-initialize CUDA in forked subprocess").
     """
     global _pid_of_cuda
     if _pid_of_cuda and _pid_of_cuda != os.getpid():
@@ -161,8 +163,8 @@ def current_stream(device=None):
 
 
 class Event:
-    """Rule 5: an event belongs to the device of the stream that first recorded it, another's is refused
-    (ATen/cuda/CUDAEvent.h, `record`), and "cudaEventElapsedTime() will fail if the two input events
+    """Rule 5: an event belongs to the device of the stream that first recorded it; another's is refused
+    (c10/cuda/CUDAEvent.h, `record`: "does not match recording stream's device"), and "cudaEventElapsedTime() will fail if the two input events
     are associated to different devices" (CUDA C++ Programming Guide, Stream and Event Behavior)."""
 
     def __init__(self, enable_timing=False, **_):
@@ -195,7 +197,8 @@ class Event:
 
 
 class Memory:
-    """What lies on one GPU. Rule 6: it ends (c10/cuda/CUDACachingAllocator.cpp: "CUDA out of memory").
+    """What lies on one GPU. Rule 6: it ends (c10/cuda/CUDACachingAllocator.cpp raises OutOfMemoryError,
+    "CUDA out of memory. Tried to allocate ...", once its kept blocks are given back).
 
     Each process counts its own: ranks that share a GPU do not see each other's here.
     """
@@ -252,7 +255,9 @@ def leaves(value, kind):
 
 def reach(source, target):
     """Rule 7: the first copy from a GPU to another enables access between them, and takes its time
-    (ATen/native/cuda/Copy.cu, `maybe_enable_p2p_access`; kept by PeerToPeerAccess.cpp)."""
+    (ATen/native/cuda/Copy.cu, `copy_kernel_cuda`: "Enable p2p access between devices"; it calls
+    cuda/PeerToPeerAccess.cpp, which keeps by ordered pair whether cudaDeviceEnablePeerAccess was
+    called). That it takes time was seen elsewhere: some 400 µs (alpaka, pull request 602)."""
     if None not in (source, target) and source != target and (source, target) not in reach.enabled:
         reach.enabled.add((source, target))
         time.sleep(setting("PEER", 0.01))
@@ -350,7 +355,9 @@ def moved(way, tensor, *args, **kwargs):
 class Pending:
     """A call that NCCL carries. Rule 8: a peer that is gone is not noticed: the kernel waits for it.
 
-    Its future has a device: callbacks run at once, in the thread that asks (ivalue_inl.h, Future).
+    That NCCL's kernels wait so is assumed: the watchdog, which ends a job in the end, is not played.
+    Its future is complete at once, and what is added to it runs in the thread that adds it, on a
+    stream that waits for the work (ATen/core/ivalue_inl.h: `addCallback` calls `invokeCallback`).
     """
 
     def __init__(self, work):
@@ -433,7 +440,8 @@ def play_groups():
     def connect(pg, name, ranks, gpu):
         """Rule 10: a group's first call makes its communicator, and all its ranks must come; a pair's
         first message outside a batch makes the pair's (ProcessGroupNCCL.cpp, `initNCCLComm` and
-        `pointToPoint`). Two ranks on one GPU are refused (NCCL, init.cc: "Duplicate GPU detected")."""
+        `pointToPoint`). Two ranks on one GPU are refused (NCCL, init.cc: "Duplicate GPU detected", and
+        since ranks may share one: "Set NCCL_MULTI_RANK_GPU_ENABLE=1 to enable this")."""
         if name in communicators.setdefault(pg, set()):
             return
         communicators[pg].add(name)
@@ -479,10 +487,11 @@ def play_groups():
         setattr(dist.ProcessGroup, name, call)
 
     def leave(group):
-        """Rule 11: to destroy a group waits for its peers ("will wait for all NCCL kernels to finish before
-        destroying communicators", ProcessGroupNCCL.cpp; ncclCommDestroy "is an intra-node collective
-        call, which all ranks on the same node should call to avoid a hang", NCCL's guide); to abort it
-        does not."""
+        """Rule 11: to destroy a group waits for its peers, to abort it does not. ProcessGroupNCCL.cpp:
+        "`abort()` will signal communicators to terminate all NCCL kernels immediately. `shutdown()`
+        will wait for all NCCL kernels to finish before destroying communicators." ncclCommDestroy "is
+        an intra-node collective call, which all ranks on the same node should call to avoid a hang"
+        (NCCL's guide). `abort()` waits at most as long as the group's timeout for its own side."""
         pg = group or c10d.GroupMember.WORLD
         gone = list(communicators) if group is None else [pg]
         for one in [one for one in gone if communicators.pop(one, None)]:

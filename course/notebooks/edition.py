@@ -3,9 +3,8 @@
 Sphinx with myst-nb makes the pages, from files that lie as in the repository, so that links
 between them hold; here the notebooks are run and prepared for it. Results are folded from a
 question to its reconciliation, and with them the text that tells of them, until the reader commits
-in a box of our own script; sliders become
-pictures with a switch; terms are linked to the glossary where a lesson first uses them; exercises
-come without their solutions.
+in a box of our own script; sliders become pictures with a switch; terms are linked to the glossary
+where a lesson first uses them; exercises come without their solutions.
 """
 
 import ast
@@ -34,7 +33,8 @@ GUIDES = (
 """In the order of the site's table of contents."""
 FILES = (  # what pages link besides
     *("docs/pictures/*", "examples/*.py", "docs/*.py"),
-    *("course/predictions/questions/*", "Dockerfile", "LICENSE*"),
+    *("course/predictions/questions/*", "course/play/frame.js", "Dockerfile"),
+    "LICENSE*",
 )
 _WIDGET = "application/vnd.jupyter.widget-view+json"
 _FOLDED_TEXT = re.compile("<details><summary>When you have run it")

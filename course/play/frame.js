@@ -107,6 +107,7 @@ const define = (toy) => ({ render({ el }) {
   svg.innerHTML = `<defs>${HATCH}${ARROW}</defs>`;
   const goals = html("ol", { className: "toy-goals" }), row = html("p", { className: "toy-buttons" }), words = html("p", { className: "toy-words" });
   const tier = html("small", { className: "toy-tier" }, "MODELLED");
+  tier.setAttribute("aria-hidden", true); // the words say it, too
   goals.setAttribute("aria-live", "polite");
   words.setAttribute("aria-live", "polite");
   const box = html("div", { className: "course-toy" }, html("b", {}, toy.title), goals, svg, row, tier, words);
@@ -186,9 +187,10 @@ const define = (toy) => ({ render({ el }) {
     if (event.key === "Escape") box.closest(".jp-Cell")?.focus();
   };
   window.addEventListener("keydown", keys, true);
-  box.addEventListener("focusin", ({ target }) => { // by Shift+Tab one comes to the buttons, and plays blind
-    const { top } = box.getBoundingClientRect();
-    if (target.matches(":focus-visible") && top < 0) box.scrollIntoView({ block: box.offsetHeight < innerHeight ? "end" : "start" });
+  box.addEventListener("focusin", ({ target }) => { // Shift+Tab comes to the buttons first: without this one plays blind
+    const bars = 120; // of JupyterLab, above and below
+    const hidden = box.getBoundingClientRect().top < bars, fits = box.offsetHeight < innerHeight - bars;
+    if (hidden && fits && target.matches(":focus-visible")) box.scrollIntoView({ block: "end" });
   });
   const sized = new ResizeObserver(() => {
     const room = Math.floor(clamp(box.clientWidth - 24, 280, 720));

@@ -131,6 +131,18 @@ def test_a_mouse_drags_and_words_say_what_is_seen(page):
     page.get_by_text(f"The bytes move for {moving} ms.").wait_for(timeout=2000)
 
 
+def test_whoever_comes_by_keys_from_below_sees_what_they_play(page):
+    stills.shown(page, "06.ring")
+    page.set_viewport_size({"width": 744, "height": 900})
+    page.evaluate("document.body.insertAdjacentHTML('afterbegin', '<div style=height:99em></div>')")
+    page.evaluate("document.body.insertAdjacentHTML('beforeend', '<button>below</button>')")
+    page.get_by_role("button", name="below").focus()
+    page.evaluate("document.body.style.paddingBottom = '99em'; scrollTo(0, 1e6)")
+    page.keyboard.press("Shift+Tab")
+    top = page.locator(".course-toy svg").bounding_box()["y"]
+    assert 0 < top < 900
+
+
 def test_the_map_takes_the_models_times(page):
     stills.shown(page, "04.map")
     for relay in (5, 7):

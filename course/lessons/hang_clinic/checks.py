@@ -260,84 +260,32 @@ class _Unseen(NamedTuple):
     rank: int | None
     call: str
     mend: str
-    ranks: dict[int | None, str]
+    ranks: dict[str, str]
     calls: dict[str, str]
     mends: dict[str, str]
 
 
-_GETS_ON = """compare the two looks: by their numbers, calls have ended between them. In one report
-    a late rank and a missing one look alike"""
-UNSEEN = {
-    "A": _Unseen(
-        0, "reduce", "all call",
-        dict.fromkeys((1, 2), "it stands in barrier #8, as another rank does: who is elsewhere?")
-        | {None: "one rank stands in another call than the rest"},
-        {"barrier": "in that call the others wait. In which does the odd rank stand?"},
-        {"same order": "the others never make this call, neither earlier nor later: in no round "
-         "before is there one", "decide together": "nobody decided anything: a call stands where "
-         "only one rank comes by"},
-    ),
-    "B": _Unseen(
-        1, "all_reduce", "less work",
-        {None: "in both looks it is the same rank that is in no call: what does it do?"}
-        | dict.fromkeys((0, 2), "it waits. For whom, in both looks?"),
-        {"write_checkpoint": "that is no call of torch.distributed: in which do the others wait?"},
-        {"nothing": "it gets on, but always waits for the same rank, which is in the same line",
-         **dict.fromkeys(("all call", "decide together", "same order", "zeros"), _GETS_ON)},
-    ),
-    "C": _Unseen(
-        2, "recv", "other peer",
-        {1: "it sends to rank 2, the next stage, as it should. Whom does rank 2 listen to?",
-         3: "it waits for rank 2, the stage before. Whom does rank 2 wait for?",
-         0: "it has finished: it sent once, to the next stage",
-         None: "follow the arrows: they end at a rank that waits for one that has finished"},
-        {"send": "that is rank 1's call. What does rank 2 wait in?"},
-        {"same order": "no order helps where nobody sends to whom it listens",
-         "all call": "a send has one receiver: which rank must it name?"},
-    ),
-    "D": _Unseen(
-        2, "all_reduce", "decide together",
-        dict.fromkeys((0, 1), "it waits for a rank that has finished: which one?")
-        | {None: "one rank has finished, the others have not"},
-        {},
-        {"zeros": "it did not run out of data: this job ends when the loss gets no better",
-         "all call": "it has left the loop, so no call in it helps. Why did it leave alone?",
-         "same order": "its calls are the others' in their order, but fewer"},
-    ),
-    "E": _Unseen(
-        None, "none", "nothing",
-        dict.fromkeys((0, 1, 2), "in the other look that rank has gone on, as all others have"),
-        {"all_reduce": "every rank enters and leaves it, again and again: none is missing"},
-        {"less work": "no rank is the last one in both looks, and all have made as many calls",
-         **dict.fromkeys(("all call", "decide together", "same order", "zeros"), _GETS_ON)},
-    ),
-    "F": _Unseen(
-        3, "all_reduce", "same group",
-        {2: "it makes its third call in the pair's group, like the two before",
-         **dict.fromkeys((0, 1), "it has finished with its partner"),
-         None: "two ranks wait in a call of one name. What else stands beside its name?"},
-        {},
-        {"all call": "ranks 0 and 1 are not meant to make it: it is a sum of a pair",
-         "other peer": "an all_reduce names no rank: it is made in a group"},
-    ),
-}  # fmt: skip
-"""By letter."""
+def unseen_truth() -> dict[str, _Unseen]:
+    """Return what is right of each job of exercise 5b.7, by letter."""
+    text = Path(__file__).with_name("unseen_truth.json").read_text(encoding="utf-8")
+    return {letter: _Unseen(**fields) for letter, fields in json.loads(text).items()}
 
 
 def check_reading(read: Callable[[], dict]) -> None:
     """Judge exercise 5b.7: `read()` returns letter -> (rank, call, mend) of the six jobs."""
     with checking.exercise("5b.7", read, par="rank, call and mend of six jobs") as verdict:
-        form = f"a dict: each letter of {', '.join(UNSEEN)} -> (rank, call, mend)"
+        truth = unseen_truth()
+        form = f"a dict: each letter of {', '.join(truth)} -> (rank, call, mend)"
         given = checking.answer(checking.ask(read), dict, what=form)
-        missing = [letter for letter in UNSEEN if letter not in given]
+        missing = [letter for letter in truth if letter not in given]
         hold(not missing, form, f"nothing of {', '.join(missing)}", "each job is asked for")
-        for letter, right in UNSEEN.items():
+        for letter, right in truth.items():
             parts = given[letter]
             is_triple = isinstance(parts, tuple | list) and len(parts) == 3
             hold(is_triple, f"job {letter}: (rank, call, mend)", repr(parts), "three are asked for")
             rank = re.sub(r"(?i)rank|[\s.]|none", "", str(parts[0]))
             rank = int(rank) if rank.isdigit() else None if not rank else parts[0]
-            usual = right.ranks.get(rank, "there is no such rank in the report")
+            usual = right.ranks.get(str(rank).lower(), "there is no such rank in the report")
             hold(rank == right.rank, f"job {letter}: another rank", f"{parts[0]}", usual)
             call = _bare(parts[1]).lower()
             usual = right.calls.get(call, "the call in which the rank waits, or that it misses")

@@ -5,12 +5,12 @@ import json
 import pytest
 
 from course.lessons.hang_clinic import unseen
-from course.lessons.hang_clinic.checks import MENDS, UNSEEN, check_reading
+from course.lessons.hang_clinic.checks import MENDS, check_reading, unseen_truth
 from tests.course.lessons.refusals import refusal
 
 pytestmark = pytest.mark.usefixtures("book")
 
-RIGHT = {letter: (right.rank, right.call, right.mend) for letter, right in UNSEEN.items()}
+RIGHT = {letter: (right.rank, right.call, right.mend) for letter, right in unseen_truth().items()}
 
 
 def other_forms():
@@ -60,11 +60,11 @@ def test_each_job_is_asked_for():
 
 def test_the_kept_reports_hold_what_is_asked_and_no_name_that_tells():
     kept = json.loads(unseen.KEPT.read_text())
-    assert [*kept] == [*unseen.JOBS] == [*UNSEEN]
+    assert [*kept] == [*unseen.JOBS] == [*unseen_truth()]
     assert [len(kept[letter]) for letter in kept] == [
         len(job.looks) for job in unseen.JOBS.values()
     ]
-    for letter, right in UNSEEN.items():
+    for letter, right in unseen_truth().items():
         text = "\n".join(kept[letter])
         assert right.rank is None or f"rank {right.rank}: " in text
         assert right.rank is None or right.call in text

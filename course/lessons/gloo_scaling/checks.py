@@ -21,6 +21,7 @@ from course.checks.checking import hold
 from course.lessons.gloo_scaling import confined, meetings
 from course.lessons.gloo_scaling.confined import Reading
 from course.lessons.gloo_scaling.meetings import Meeting
+from course.lessons.gloo_scaling.paying import NBYTES, PROGRAMS
 from labkit.measure import timing
 
 WITHIN = 0.4  # accepted relative error; the usual mistakes are off by a half or more
@@ -335,33 +336,6 @@ FLEETS = (
     ),
 )
 CLEAR = 2.0  # times as long, or as short: what lies between is not judged on the learner's machine
-
-
-def whole() -> None:
-    """Sum one tensor of 256 KiB on all ranks."""
-    dist.all_reduce(torch.zeros(2**16))
-
-
-def pieces() -> None:
-    """Sum 32 tensors of 400 bytes on all ranks, one after the other."""
-    for _ in range(32):
-        dist.all_reduce(torch.zeros(100))
-
-
-def errand() -> None:
-    """Pass one number from rank 0 to rank 1 and back, 50 times; the other ranks do nothing."""
-    rank, number = dist.get_rank(), torch.zeros(1)
-    for _ in range(50 if rank < 2 else 0):
-        for src in (0, 1):
-            if rank == src:
-                dist.send(number, 1 - src)
-            else:
-                dist.recv(number, 1 - rank)
-
-
-PROGRAMS = {"whole": whole, "pieces": pieces, "errand": errand}
-NBYTES = {"whole": 350_000, "pieces": 17_000, "errand": 200}
-"""What a rank sends: an all_reduce of S bytes among three sends 4/3 S."""
 
 
 def check_who_pays(who_pays: Callable[..., tuple[dict[str, list[int]], str]]) -> None:

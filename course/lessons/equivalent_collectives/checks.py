@@ -87,7 +87,7 @@ def check_recursive_doubling(recursive_doubling: Callable[[torch.Tensor], None])
     par, raises = "2 rounds on 4 ranks, 4 rounds on 6, 2 S of scratch", {"is none of": swaps}
     with checking.exercise("6.3", recursive_doubling, par=par, raises=raises) as verdict:
         cases = [Case(2, (64,)), Case(4, (64,)), Case(4, (64,), torch.int64), Case(4, (4 * BIG,))]
-        cases += [Case(8, (64,)), Case(7, (60,))]  # of 7, three hand theirs over
+        cases += [Case(8, (64,)), Case(7, (56,))]  # of 7, three hand theirs over
         cases += [Case(n, shape) for n in (5, 6, 1) for shape in ((60,), (5, 12), ())]
         reached = {}
         for case, runs in _tried(recursive_doubling, cases, swaps, scratch=2):

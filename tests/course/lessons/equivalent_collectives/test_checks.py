@@ -51,6 +51,21 @@ def folded(tensor):
         dist.send(tensor, rank + p)
 
 
+def folded_for_two(tensor):
+    """Hand over as above, but of at most two ranks beyond the power of two."""
+    rank, n = dist.get_rank(), dist.get_world_size()
+    beyond = n - (1 << (n.bit_length() - 1))
+    if beyond < 3:
+        folded(tensor)
+        return
+    others = [other for other in range(n - beyond + 2) if other != rank]
+    own = tensor.clone()
+    for other in others if rank < n - beyond + 2 else ():
+        received = torch.empty_like(tensor)
+        exchange(own, received, other, other)
+        tensor += received
+
+
 def tree(tensor, src, chunks=1, in_turn=True):
     """Receive from the place without its highest bit, then serve in turn, or all at once."""
     rank, n, works = dist.get_rank(), dist.get_world_size(), []
@@ -188,6 +203,7 @@ RIGHT = dict(zip("abcdef", [checks.VERDICTS[k] for k in (0, 1, 2, 2, 2, 0)], str
         ("2", to_itself, "the neighbour is this rank itself"),
         ("3", ring, "a ring or a tree in disguise"),
         ("3", without_folding, "Off the powers of two"),
+        ("3", folded_for_two, "Off the powers of two"),
         ("4", RIGHT | {"a": "impossible"}, "busbw is 367"),
         ("4", RIGHT | {"e": "needs a switch that adds"}, "only an all_reduce whose busbw"),
         ("4", ["possible"], "the form of the cell above"),

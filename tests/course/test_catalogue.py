@@ -8,7 +8,7 @@ from textwrap import dedent
 import nbformat
 from pytest import fixture, mark
 
-from course import catalogue
+from course import catalogue, runs
 from course.notebooks import files
 from tests.course.samples import cell, solutions
 from tests.ranks.nodes import python
@@ -127,3 +127,13 @@ def test_instructors_have_a_row_of_it_with_its_minutes_and_the_cell_never_to_ski
     cells = files.read(LESSONS[number].notebook(ROOT / "notebooks")).cells
     assert row[2] in [cell.id for cell in cells]
     assert row[1] in (str(LESSONS[number].minutes), "10 a case")
+
+
+def test_a_record_says_in_whose_world_it_was_made(monkeypatch):
+    lesson = catalogue.experiment("p2p-topology")
+    own = lesson.recorded()[0]
+    monkeypatch.setattr(f"{lesson.package}.guilty.measure", lambda letter: [own])
+    made = lesson.guilty(progress=runs.quiet)
+    assert [record.params["world"] for record in made] == ["a", "b", "c", "d"]
+    assert runs.in_world([own, *made], "c") == [made[2]]
+    assert runs.in_world([own, *made], "") == [own]

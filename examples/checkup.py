@@ -12,7 +12,10 @@ The loop ends after 16 steps, and rank 0 prints what they show, with the row of 
 loader that ends before is started again. What follows your loop runs as well: let it save nothing.
 
 DDP's calls are seen; of its hooks it can have one, so a model that has its own keeps it, and its
-calls stay unseen. For calls of your own make a `Tracer`, give it as `tracer=`, and write
+calls stay unseen. The hook is Python's, once a bucket: a step of many tiny buckets may take longer
+under it than alone, and the trial of row 4 goes without it.
+
+For calls of your own make a `Tracer`, give it as `tracer=`, and write
 `with tracer.collective("name", nbytes=x.nbytes): dist.all_reduce(x)`.
 """
 

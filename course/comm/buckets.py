@@ -115,16 +115,16 @@ class Kept:
     Large buffers are worth keeping: fresh memory costs a page fault for each page.
     """
 
-    def __init__(self, count: int | None = None):
-        """Keep one buffer for each bucket, or take turns with `count` of them."""
-        self._count, self._flats = count, {}
+    def __init__(self, count: int | None = None, *, device: torch.device | str = "cpu"):
+        """Keep one buffer for each bucket, or take turns with `count`, where the tensors lie."""
+        self._count, self._device, self._flats = count, device, {}
 
     def of(self, number: int, bucket: Bucket) -> torch.Tensor:
         """Return the buffer of the bucket of that number: ``flatten(..., out=kept.of(...))``."""
         elements = bucket.nbytes // bucket.dtype.itemsize
         place = bucket.dtype, number % self._count if self._count else number
         if place not in self._flats or self._flats[place].numel() < elements:
-            self._flats[place] = torch.empty(elements, dtype=bucket.dtype)
+            self._flats[place] = torch.empty(elements, dtype=bucket.dtype, device=self._device)
         return self._flats[place][:elements]
 
 

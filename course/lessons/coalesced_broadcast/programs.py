@@ -151,7 +151,7 @@ def _arguments(way: Mapping[str, Any]) -> dict[str, Any]:
     """Return what a way passes on, with new buffers where it keeps some."""
     arguments = {name: value for name, value in way.items() if name not in OWN}
     if kept := way.get("kept"):
-        arguments["kept"] = buckets.Kept(None if kept is True else kept)
+        arguments["kept"] = buckets.Kept(None if kept is True else kept, device=device())
     return arguments
 
 

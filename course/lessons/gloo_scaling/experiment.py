@@ -125,6 +125,8 @@ def why_not(arm: Mapping[str, Any]) -> str:
         value = arm.get(key, None if key == "pairs" else 1)
         if not (isinstance(value, int) and 1 <= value <= limit):
             return f"{key}={value!r}; 1 to {limit} are possible here"
+    if "quota" in arm and torchrun.is_here():
+        return "a quota is for ranks that launch starts; these are the job's"
     if "quota" in arm and not quota.available():
         return "a quota takes root, and cgroups to write to"
     return ""
@@ -178,8 +180,8 @@ def _posted(
 ) -> float:
     if group is not None:
         quota.join(group)
-    programs.pin(arm)
-    return program(programs.dist.get_rank(), programs.dist.get_world_size())
+    with _pinned(arm):
+        return program(programs.dist.get_rank(), programs.dist.get_world_size())
 
 
 def compare(
@@ -217,7 +219,7 @@ def compare(
             options = {"threads": arm.get("threads", 1), "timeout": 120}
             with place(arm).up() as here:
                 given = arm | {"metered": metered}
-                launched[name].append(here.launch(_pinned, program, given, **options))
+                launched[name].append(here.launch(_in_arm, program, given, **options))
         made = []
         for name, arm in chosen.items():
             by_rank = zip(*launched[name], strict=True)
@@ -240,9 +242,21 @@ def _by_round(launches: list[list[dict[str, Any]]]) -> dict[str, list[float]]:
     return values
 
 
-def _pinned(program: Callable[[Mapping[str, Any]], Any], arm: Mapping[str, Any]) -> Any:
+def _in_arm(program: Callable[[Mapping[str, Any]], Any], arm: Mapping[str, Any]) -> Any:
+    with _pinned(arm):
+        return program(arm)
+
+
+@contextlib.contextmanager
+def _pinned(arm: Mapping[str, Any]) -> Iterator[None]:
+    """Pin this rank as its arm says, for a while: torchrun's ranks go on to the next arm."""
+    before = affinity.cpus()
     programs.pin(arm)
-    return program(arm)
+    try:
+        yield
+    finally:
+        if arm.get("cpus"):
+            affinity.pin(before)
 
 
 def cause() -> list[Record]:

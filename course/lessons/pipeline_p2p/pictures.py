@@ -190,11 +190,15 @@ def draw(records: Sequence[Record]) -> Figure:
     """Draw each schedule's step time on each channel, measured and predicted."""
     title = "The order of transfers decides the step time"
     figure, panels = new_figure(len(SCHEDULES), 1, title=title, size=(9, 8.4))
-    usual = {"rate": experiment.RATE, "slow": 1, "longer_b0": 0}  # what all of the picture share
+    rates = [record.params["rate"] for record in records]  # under torchrun none is the lesson's
+    rate = experiment.RATE if experiment.RATE in rates else rates[0]
+    usual = {"rate": rate, "slow": 1, "longer_b0": 0}  # what all of the picture share
     for panel, name in zip(panels, SCHEDULES, strict=True):
         wanted = usual | {"schedule": name}
-        chosen = [record for record in records if wanted.items() <= record.params.items()]
-        names = [_WAYS[record.case.removeprefix(f"{name}, ")] for record in chosen]
+        alike = [record for record in records if wanted.items() <= record.params.items()]
+        ways = {record.case.removeprefix(f"{name}, "): record for record in alike}
+        chosen = [ways[way] for way in ways if way in _WAYS]  # torchrun's links have one rate
+        names = [_WAYS[way] for way in ways if way in _WAYS]
         times(chosen, title=name, names=names, ax=panel)
     return figure
 

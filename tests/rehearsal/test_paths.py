@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from course import catalogue
 from course.catalogue import ROOT
 from tests.rehearsal.boxed import of_ranks
 
@@ -14,12 +15,11 @@ by_night = pytest.mark.exhaustive
 GPUS = [3, *(pytest.param(n, marks=by_night) for n in (1, 2, 4, 6, 8))]
 
 
-def notebooks():
-    return [*ROOT.glob("notebooks/0*.ipynb"), *ROOT.glob("notebooks/deeper/*.ipynb")]
+LESSONS = sorted(ROOT.glob("notebooks/0*.ipynb"))
 
 
 def test_all_lessons_launch_on_the_cpu():
-    for path in notebooks():
+    for path in [*LESSONS, *ROOT.glob("notebooks/deeper/*.ipynb")]:
         cells = json.loads(path.read_text())["cells"]
         source = "\n".join("".join(c["source"]) for c in cells if c["cell_type"] == "code")
         if re.search(r"(?<![.\w])launch\(", source):
@@ -98,6 +98,53 @@ def test_variables_without_local_world_size_take_each_hosts_gpus(gpus, says, box
     ranks = [{k: v for k, v in rank.items() if k not in left_out} for rank in of_ranks(2)]
     done = box.run(gpus, SLURM, ranks=ranks)
     assert done.returncode == 0 and says in done.told, done.told
+
+
+@by_night
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("name", catalogue.experiments())
+def test_each_experiment_runs_on_a_jobs_ranks_beside_gpus(name, tmp_path, box):
+    file = tmp_path / "records.json"
+    command = ["-m", "course", "run", name, "--quick", "--out", file]
+    done = box.run(3, *command, ranks=3, timeout=500)
+    assert done.returncode == 0, done.told[-3000:]
+
+
+SMALLER = {
+    "02_gradient_all_reduce": "vgg11, width=1, classes=1000=>vgg11, width=1/16, classes=1000",
+    "04_p2p_topology": "400_000_000=>4_000_000",
+    "05_pipeline_p2p": "2**24)=>2**16)",
+    "06_equivalent_collectives": "2**28=>2**18",
+    "07_eighty_gpus": "2**30, gpus=>2**20, gpus",
+}
+"""By lesson: what it moves between GPUs, and what is moved here instead."""
+
+
+@by_night
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("gpus", [3, 8])
+@pytest.mark.parametrize("path", LESSONS, ids=lambda p: p.stem)
+def test_all_cells_of_a_lesson_run_and_cuda_starts_only_in_those_for_gpus(
+    path, gpus, tmp_path, box
+):
+    """The notebook's own process starts it, too: records name the GPUs."""
+    log, smaller = tmp_path / "log", [SMALLER[path.stem]] if path.stem in SMALLER else []
+    done = box.run(gpus, ROOT / "tests/rehearsal/cells.py", path, *smaller, LOG=log, timeout=500)
+    assert done.returncode == 0, done.told[-3000:]
+    lines = [line.split()[:2] for line in log.read_text().splitlines()] if log.exists() else []
+    on_gpus = sum(line == ["asks", "nccl"] for line in lines)
+    assert sum(line[0] == "cuda" for line in lines) <= on_gpus + 1, "it has a rank that needs none"
+    assert all(line[1] in ("gloo", "nccl") for line in lines if line[0] == "asks")
+
+
+CHECKUP = ROOT / "examples/checkup.py"
+
+
+@by_night
+@pytest.mark.parametrize("ranks", [(), 3], ids=["alone", "under torchrun"])
+def test_the_checkup_times_what_carries_the_gradients(ranks, box):
+    done = box.run(4, CHECKUP, ranks=ranks, timeout=100)
+    assert done.returncode == 0 and "by nccl" in done.stdout.lower(), done.told[-3000:]
 
 
 def test_a_box_is_for_tests_alone():

@@ -96,6 +96,7 @@ SENSELESS = [
     (rank_squared, {"world_size": 0}, "world_size must be .* got 0"),
     (rank_squared, {"world_size": True}, "world_size must be .* got True"),
     (rank_squared, {"timeout": "soon"}, "timeout must be"),
+    (rank_squared, {"timeout": 0}, "seconds above 0, got 0"),
     (rank_squared, {"timeout": None}, r'float\("inf"\)'),
     (rank_squared, TOO_MANY, f"needs {TOO_MANY['world_size']} GPUs; this machine has"),
     (rank_squared, {"backend": "mpi"}, 'must be "gloo" or "nccl", got \'mpi\''),

@@ -53,6 +53,10 @@ def test_the_verdict_follows_the_evidence(tests, left, says):
     assert ("On our calm machine c was left" in board.verdict(ours)) == (left == "")
 
 
+def test_who_falls_by_two_experiments_is_told_both():
+    assert told(make(), cC=False, cD=False).fates == {"c": "fell, by C and D"}
+
+
 def test_running_until_it_agrees_is_no_way_out():
     board = told(make(), aA=[True, True, False])
     for _ in range(5):

@@ -2,12 +2,15 @@
 
 import json
 import re
+import subprocess
 from pathlib import Path
 
 import pytest
 
 from course import catalogue
 from course.catalogue import ROOT
+from tests.ranks.nodes import free_port
+from tests.rehearsal import boxed
 from tests.rehearsal.boxed import of_ranks
 
 pytestmark = pytest.mark.slow
@@ -145,6 +148,36 @@ CHECKUP = ROOT / "examples/checkup.py"
 def test_the_checkup_times_what_carries_the_gradients(ranks, box):
     done = box.run(4, CHECKUP, ranks=ranks, timeout=100)
     assert done.returncode == 0 and "by nccl" in done.stdout.lower(), done.told[-3000:]
+
+
+SRUN = """#!/bin/bash
+shift  # --kill-on-bad-exit
+for task in 0 1 2 3; do
+    SLURM_PROCID=$task SLURM_NTASKS=4 SLURM_LOCALID=$((task % 2)) SLURM_NODEID=$((task / 2)) \\
+        BOX_HOST=node-$((task / 2)) "$@" &
+done
+for task in 0 1 2 3; do wait -n || exit; done
+"""
+
+
+@by_night
+def test_the_slurm_script_of_the_page_gives_each_task_its_nodes_gpus(tmp_path):
+    """Slurm is played: two nodes of two tasks each, on this machine."""
+    text = (ROOT / "docs/cluster.md").read_text()
+    script = re.search(r"```bash\n(#!/bin/bash\n#SBATCH.*?)```", text, re.DOTALL)[1]
+    assert "srun --kill-on-bad-exit" in script
+    for name, source in {"srun": SRUN, "scontrol": "#!/bin/bash\necho 127.0.0.1\n"}.items():
+        (tmp_path / name).write_text(source)
+        (tmp_path / name).chmod(0o755)
+    given = boxed.variables(2) | {"SLURM_JOB_NODELIST": "node-[0-1]"}
+    given["PATH"] = f"{tmp_path}:{given['PATH']}"
+    script = script.replace("29500", str(free_port()))
+    options = {"capture_output": True, "text": True, "cwd": tmp_path, "timeout": 100}
+    done = subprocess.run(["bash", "-c", script], env=given, **options)
+    assert done.returncode == 0, done.stderr[-3000:]
+    records = json.loads((tmp_path / "records.json").read_text())["records"]
+    assert {record["params"]["hosts"] for record in records} == {2}
+    assert all("nccl" in record["provenance"]["backend"] for record in records)
 
 
 def test_a_box_is_for_tests_alone():

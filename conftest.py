@@ -20,7 +20,7 @@ from pytest import StashKey, hookimpl
 
 from course.predictions import claims
 from labkit.ranks.machine import usable_cpus
-from tests.nbval_cells import CELL_SECONDS, CLAIMS, Notebook
+from tests.nbval_cells import CELL_SECONDS, CLAIMS, KERNELS, Notebook, forker
 
 TESTS = Path(__file__).resolve().parent / "tests"
 VERDICTS = (claims.HELD, claims.NOT_JUDGED, claims.NOT_HELD)
@@ -88,11 +88,12 @@ def pytest_collection_modifyitems(items):
 
 @hookimpl(optionalhook=True)
 def pytest_configure_node(node):
-    """Give all processes one folder to lock."""
+    """Give all processes one folder to lock, and one process that forks their kernels."""
     if LOCK not in node.config.stash:
         node.config.stash[LOCK] = folder = tempfile.TemporaryDirectory()
         node.config.add_cleanup(folder.cleanup)
     node.workerinput["lock"] = node.config.stash[LOCK].name
+    node.workerinput[KERNELS] = forker(node.config)
 
 
 @hookimpl(wrapper=True, tryfirst=True)  # waiting does not count as the test's time

@@ -9,9 +9,11 @@ import contextlib
 import functools
 import itertools
 import re
+import sys
 import textwrap
 from pathlib import Path
 
+import jupyter_client.provisioning.local_provisioner as provisioner
 import nbformat
 import nbval.kernel
 import pytest
@@ -21,12 +23,12 @@ from course import other_programs
 from course.catalogue import environment
 from course.notebooks import exercises, files, tree
 from course.predictions import claims, ledger_file
-from tests import printed, spine
+from tests import kernels, printed, spine
 
 ROOT = Path(__file__).resolve().parents[1]
 CELL_SECONDS = 120
 """What one cell may take, where `--nbval-cell-timeout` says nothing else."""
-CLAIMS = "claims"
+CLAIMS, KERNELS = "claims", "kernels"
 TIMED = "timed"
 """The tag of a cell that holds times against each other, or runs what a claim is about."""
 
@@ -106,6 +108,10 @@ class Notebook(IPyNbFile):
                 patch.setenv(name, value)
             manager = functools.partial(nbval.kernel.KernelManager, **sockets)
             patch.setattr(nbval.kernel, "KernelManager", manager)
+            # Elsewhere torch does not survive a fork; another kernel has another Python.
+            if sys.platform == "linux" and self.config.option.nbval_current_env:
+                launch_kernel = functools.partial(kernels.launch_kernel, forker(self.config))
+                patch.setattr(provisioner, "launch_kernel", launch_kernel)
             super().setup()
 
     def teardown(self):
@@ -206,6 +212,16 @@ class Whole(Reported, pytest.Item):
         }
         if found := list(spine.given_away(files.read(self.path), results)):
             pytest.fail("; ".join(found), pytrace=False)
+
+
+@functools.cache
+def forker(config):
+    """Return the address of the process that forks kernels for this one and all beside it."""
+    if shared := getattr(config, "workerinput", {}).get(KERNELS):
+        return shared
+    made = kernels.Forker(environment())
+    config.add_cleanup(made.close)
+    return made.address
 
 
 def in_short(refusal):

@@ -14,6 +14,7 @@ from pathlib import Path
 from pytest import mark
 
 from tests.browser import lab
+from tests.marks import is_closed_to_others
 from tests.ranks.nodes import ROOT
 
 NEEDS = {"jupyterhub": "pip install", "configurable-http-proxy": "npm install -g"}
@@ -24,6 +25,8 @@ for name, by in NEEDS.items():
 MADE = [Path("/srv/course"), Path("/srv/venv"), Path("/etc/skel/course")]
 in_the_way = os.getuid() != 0 or any(map(os.path.lexists, MADE))
 pytestmark.append(mark.skipif(in_the_way, reason="needs root, and a machine without such a room"))
+closed = "learners could not start this Python: make the environment where all can read it"
+pytestmark.append(mark.skipif(is_closed_to_others(), reason=closed))
 
 PAGE = (ROOT / "docs" / "rooms.md").read_text()
 BLOCKS = re.findall(r"^   ```bash\n(.*?)^   ```$", PAGE, re.DOTALL | re.MULTILINE)

@@ -17,6 +17,7 @@ import torch.distributed as dist
 
 from labkit import LaunchError, RankDied, launch
 from labkit.ranks import server
+from tests.marks import is_closed_to_others
 from tests.ranks import leftovers
 from tests.ranks.nodes import python, started
 
@@ -63,9 +64,7 @@ except (LaunchError, RuntimeError, OSError) as error:
 
 
 def test_where_no_further_process_can_be_made_the_limit_is_named():
-    paths = (Path(sys.executable), Path(sys.executable).resolve())
-    closed = any(not folder.stat().st_mode & 1 for path in paths for folder in path.parents)
-    if os.getuid() == 0 and closed:
+    if os.getuid() == 0 and is_closed_to_others():
         pytest.skip("whom a limit holds may not start this Python")
     for limit in ("3", "12"):
         done = python("-c", FEW_PROCESSES.replace("MOST", limit), cwd="/")

@@ -8,12 +8,12 @@ Your own job: put this file beside your script, change one line of it, and start
     from checkup import examine
     for batch in examine(loader, model):  # was: for batch in loader:
 
-The loop ends after 16 steps, and rank 0 prints what they show, with the row of FIELD_GUIDE.md. A
+The loop ends after 22 steps, and rank 0 prints what they show, with the row of FIELD_GUIDE.md. A
 loader that ends before is started again. What follows your loop runs as well: let it save nothing.
 
 DDP's calls are seen; of its hooks it can have one, so a model that has its own keeps it, and its
-calls stay unseen. The hook is Python's, once a bucket: a step of many tiny buckets may take longer
-under it than alone, and the trial of row 4 goes without it.
+calls stay unseen. The hook is Python's, once a bucket: for many tiny buckets it may cost more than
+the step itself. So the first steps go without it, and their length is shown beside the others'.
 
 For calls of your own make a `Tracer`, give it as `tracer=`, and write
 `with tracer.collective("name", nbytes=x.nbytes): dist.all_reduce(x)`.
@@ -39,7 +39,10 @@ from labkit.measure.calls import Call
 from labkit.measure.tables import Table
 from labkit.ranks.devices import barrier
 
-WARM_UP, STEPS = 3, 12  # first steps connect, allocate, and let DDP lay out its buckets anew
+WARM_UP = 3  # steps in which ranks connect, allocate, and DDP lays out its buckets anew
+PLAIN = 6  # steps without DDP's hook, which tell what it costs
+STEPS = 12  # steps that are looked at; one more counts the bytes on the wire
+ALL_STEPS = WARM_UP + PLAIN + STEPS + 1
 ROUNDS = 5
 MANY = 8  # small sums
 MIB = 2**20
@@ -78,15 +81,10 @@ def examine(
     tracer: Tracer | None = None,
     show: Callable[[str], object] = print,
 ) -> Iterator[Any]:
-    """Yield the loader's batches, 16 in all; then show on rank 0 what the steps were spent on."""
+    """Yield the loader's batches, 22 in all; then show on rank 0 what the steps were spent on."""
     if dist.get_world_size() == 1:
         sys.exit("checkup: this job has one rank, which waits for nobody. Start two or more.")
     tracer = tracer or Tracer.aligned()
-    if isinstance(model, DistributedDataParallel):
-        try:
-            model.register_comm_hook(None, tracer.ddp_hook)
-        except RuntimeError:
-            show("checkup: the model has a hook of its own: its calls are in no span.")
     batches = endless(loader)
     steps = 0
 
@@ -102,13 +100,18 @@ def examine(
 
     try:
         yield from some(WARM_UP)
+        yield from some(PLAIN)
+        if isinstance(model, DistributedDataParallel):
+            try:
+                model.register_comm_hook(None, tracer.ddp_hook)
+            except RuntimeError:
+                show("checkup: the model has a hook of its own: its calls are in no span.")
         with sched.watch() if sched.available() else nullcontext() as usage:
             yield from some(STEPS)
         with wire.meter() as meter:  # it costs more: its step is not timed
             yield from some(1)
     except GeneratorExit:
-        total = WARM_UP + STEPS + 1
-        who = f"checkup: rank {dist.get_rank()} left its loop in step {steps + 1} of {total}"
+        who = f"checkup: rank {dist.get_rank()} left its loop in step {steps + 1} of {ALL_STEPS}"
         print(f"{who}: nothing is shown.", file=sys.stderr)
         raise
     parts: list[Any] = [None] * dist.get_world_size()
@@ -126,7 +129,7 @@ def endless(loader: Iterable[Any]) -> Iterator[Any]:
             yield batch
         if count == 0:
             who = f"checkup: rank {dist.get_rank()}"
-            sys.exit(f"{who}: the loader gave nothing more, and checkup needs 16 batches.")
+            sys.exit(f"{who}: the loader gave nothing more, and checkup needs {ALL_STEPS} batches.")
 
 
 def look(tracer: Tracer, usage: Any, report: wire.Report, model: torch.nn.Module | None) -> Part:
@@ -222,6 +225,8 @@ class Facts:
     table: Table
     step: float
     """The slowest rank's."""
+    plain: float
+    """The same in the steps without DDP's hook: their median."""
     input: list[float]
     compute: list[float]
     wait: list[float]
@@ -249,8 +254,15 @@ def facts(parts: list[Part]) -> Facts:
     """Put together what the ranks saw. The longest step is left out: anything can happen once."""
     timeline = Timeline([part.trace for part in parts])
     ranks = range(len(parts))
-    steps = [timeline.steps(k, k) for k in range(WARM_UP + 1, WARM_UP + STEPS + 1)]
+    first = WARM_UP + PLAIN + 1
+    steps = [timeline.steps(k, k) for k in range(first, first + STEPS)]
     lengths = [[length(step.of(rank, channel="main")) for rank in ranks] for step in steps]
+    plain = [
+        statistics.median(
+            length(timeline.steps(k, k).of(rank, channel="main")) for k in range(WARM_UP + 1, first)
+        )
+        for rank in ranks
+    ]
     longest = max(range(STEPS), key=lambda k: max(lengths[k]))
     kept = [k for k in range(STEPS) if k != longest]
     tables = [steps[k].time_by_rank() for k in kept]
@@ -278,6 +290,7 @@ def facts(parts: list[Part]) -> Facts:
     return Facts(
         table=Table(["rank", *cells], rows, title=title),
         step=step,
+        plain=1e3 * max(plain),
         input=cells["input ms"],
         compute=cells["compute ms"],
         wait=cells["wait ms"],
@@ -343,7 +356,10 @@ def late(f: Facts) -> Answer:
 
 
 def calls(f: Facts) -> Answer:
-    """One call with the bytes of many would save half of what ranks wait and talk, or more."""
+    """One call with the bytes of many would save half of what ranks wait and talk, or more.
+
+    What the hook adds to a step is no talk of the job's own.
+    """
     small = [call for call in f.calls if call.kind == "all_reduce" and call.nbytes < SMALL]
     if len(small) < MANY:
         return Answer(f"Too many calls? A step has {len(small)} small sums", None)
@@ -352,11 +368,11 @@ def calls(f: Facts) -> Answer:
         f"{sum(x.nbytes for x in small) / 1e6:.1f} MB in one call {f.together:.1f}"
     )
     saved = statistics.median(f.saved)
-    talk = statistics.median(f.exposed)
+    talk = statistics.median(f.exposed) - max(f.step - f.plain, 0.0)
     counts = min(f.saved) > 0 and f.apart >= 2 * f.together
     if not (counts and saved >= 0.5 * talk and saved >= 0.1 * f.step):
         return Answer(question, None)
-    return Answer(question, f"4: fuse them; DDP: a larger bucket_cap_mb. Ranks talk {talk:.1f} ms.")
+    return Answer(question, "4: fuse them; DDP: a larger bucket_cap_mb.")
 
 
 def queue(f: Facts) -> Answer:
@@ -450,10 +466,11 @@ def page(parts: list[Part]) -> str:
     """Lay out the findings: figures by rank, what was tried, questions down to the first yes."""
     f = facts(parts)
     lines = [str(f.table), ""]
+    lines.append(f"a step under this checkup: {f.step:.1f} ms; without DDP's hook: {f.plain:.1f}")
     lines.append(f"calls a step: {len(f.calls)}, of {sum(x.nbytes for x in f.calls) / 1e6:.2f} MB")
     small = 1e6 * max(part.latency for part in parts)
     lines.append(f"one small call after the other: {small:.0f} µs, by {parts[0].way}")
-    metered = Timeline([part.trace for part in parts]).steps(WARM_UP + STEPS + 1).spans
+    metered = Timeline([part.trace for part in parts]).steps(ALL_STEPS).spans
     for report in (part.report for part in parts):
         spans = [s for s in metered if s.rank == report.rank and s.kind is Kind.COLLECTIVE]
         untold = sum(c.nbytes for c in report.calls) - sum(s.nbytes or 0 for s in spans)

@@ -84,4 +84,4 @@ def test_what_cannot_be_examined_is_said_in_a_line(capfd):
     with pytest.raises(RankError, match="the loader gave nothing more"):
         launch(train, [], world_size=2)
     assert launch(train, [1, 2], 4, world_size=2) == ["", ""]
-    assert "left its loop in step 5 of 16: nothing is shown" in capfd.readouterr().err
+    assert "left its loop in step 5 of 22: nothing is shown" in capfd.readouterr().err

@@ -102,9 +102,9 @@ class Job(NamedTuple):
 
 JOBS = {
     "A": Job(log_from_rank_0, 3, "trains, and prints the accuracy after every fourth step", (2.0,)),
-    "B": Job(save_on_rank_1, 3, "trains, and writes a checkpoint now and then", (2.0, 4.0)),
+    "B": Job(save_on_rank_1, 3, "trains, and writes a checkpoint now and then", (2.5, 4.4)),
     "C": Job(four_stages, 4, "four stages, one a rank: each hands its output to the next", (2.0,)),
-    "D": Job(stop_early, 3, "trains on data of each rank until the loss gets no better", (2.0,)),
+    "D": Job(stop_early, 3, "trains on each rank's data until the loss gets no better", (2.0, 4.0)),
     "E": Job(many_steps, 3, "trains for 100,000 steps", (2.0, 4.0)),
     "F": Job(two_pairs, 4, "rank 0 sums with 1, and 2 with 3, three times", (2.0,)),
 }

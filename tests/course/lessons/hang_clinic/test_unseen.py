@@ -72,6 +72,11 @@ def test_the_kept_reports_hold_what_is_asked_and_no_name_that_tells():
         assert right.mend in MENDS and not {right.mend} & {*right.mends}
 
 
+def test_both_looks_at_the_slow_job_show_the_rank_that_others_wait_for():
+    for look in json.loads(unseen.KEPT.read_text())["B"]:
+        assert look.count("not there yet: rank 1") == 2 and "in write_checkpoint" in look
+
+
 @pytest.mark.slow
 def test_a_recorded_job_says_the_same_today():
     (said,) = unseen.record_of("C")

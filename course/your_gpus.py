@@ -194,7 +194,8 @@ class Pairs(Row):
         count = f"{len(slow)} of {len(here)}"
         yield f"slow: below {SLOW:.0%} of the fastest", count, f"{of_theirs} of 56 (puzzler 1)"
         if slow:
-            yield "these are slow", ", ".join(slow[:6]) + ", ..." * (len(slow) > 6), ""
+            named = slow if len(slow) <= 6 else [*slow[:6], "..."]
+            yield "these are slow", ", ".join(named), ""
 
     def picture(self, records: Sequence[Record]) -> Any:
         """Draw the rates as a matrix, from the row to the column."""
@@ -350,8 +351,9 @@ def ten_messages(sizes: Sizes) -> Samples:
     tensors = [torch.full((sizes.message // 4,), value, device=device()) for value in start]
 
     def copies() -> None:
-        for k, x in zip(mine, tensors, strict=True) if rank == 0 else ():
-            x.to(torch.device("cuda", to[k]))
+        if rank == 0:
+            for k, x in zip(mine, tensors, strict=True):
+                x.to(torch.device("cuda", to[k]))
 
     def sends() -> None:
         for k, x in zip(mine, tensors, strict=True):
@@ -360,8 +362,9 @@ def ten_messages(sizes: Sizes) -> Samples:
     def one_batch() -> None:
         call, peer = (dist.irecv, dict.fromkeys(to, 0)) if rank else (dist.isend, to)
         calls = [dist.P2POp(call, x, peer[k]) for k, x in zip(mine, tensors, strict=True)]
-        for work in dist.batch_isend_irecv(calls) if calls else ():
-            work.wait()
+        if calls:
+            for work in dist.batch_isend_irecv(calls):
+                work.wait()
 
     ways = {"copies": copies} if gpus > 1 else {}
     samples = in_turn(ways | {"sends": sends, "one batch": one_batch}, sizes.rounds)

@@ -410,7 +410,9 @@ def _in_a_row(got: Any) -> Any:
 
 def _another_unit(got: float, right: float) -> str | None:
     bytes_for_bits = {1: "the figure is right, in another unit", 8: "bits were taken for bytes"}
-    for bits, meaning in bytes_for_bits.items() if 0 < got < math.inf else ():
+    if not 0 < got < math.inf:
+        return None
+    for bits, meaning in bytes_for_bits.items():
         thousands = math.log10(got / right / bits) / 3
         if abs(thousands) < 5 and abs(thousands - round(thousands)) < 1e-4:  # ns for TB: four
             return meaning

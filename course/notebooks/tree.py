@@ -137,7 +137,9 @@ def _without_row(root: Path) -> Iterator[str]:
     """Name each lesson that a page's table of lessons leaves out."""
     for path in sorted((root / LESSONS).glob("*.ipynb")):
         match = _NAME.fullmatch(path.name)
-        for page in ("README.md", "INSTRUCTORS.md") if match else ():
+        if match is None:
+            continue
+        for page in ("README.md", "INSTRUCTORS.md"):
             row = re.compile(rf"^\| {match[1]} \|", re.MULTILINE)
             if (root / page).exists() and not row.search((root / page).read_text(encoding="utf-8")):
                 yield f"{page}: its table of lessons has no row that begins with '| {match[1]} |'"

@@ -294,8 +294,9 @@ def _told_by(future: Any) -> list[dist.Work]:
 
 def _ask_future(original: Callable[..., Any], self: Any) -> Any:
     result = original(self)
-    for work in _told_by(self) if result is not False else ():
-        _state.ended(work, "future")
+    if result is not False:
+        for work in _told_by(self):
+            _state.ended(work, "future")
     return result
 
 

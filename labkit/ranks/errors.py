@@ -124,7 +124,8 @@ class LaunchTimeout(LaunchError, TimeoutError):
         late += f" after {timeout:g} s"
         if 4 * shown > timeout:
             late += f", {shown:.3g} s of which went into showing what they print"
-        super().__init__(f"{late}.\n{case}" + f"\n{_UNLIKE}" * case.unlike)
+        hint = f"\n{_UNLIKE}" if case.unlike else ""
+        super().__init__(f"{late}.\n{case}{hint}")
         self.case = case
 
 
@@ -284,7 +285,7 @@ def together(clauses: Iterable[tuple[int, str]]) -> list[str]:
     for rank, what in clauses:
         ranks.setdefault(what, []).append(rank)
     return [
-        f"rank{'s' * (len(some) > 1)} {_listed(sorted(some))} {what}"
+        f"{'ranks' if len(some) > 1 else 'rank'} {_listed(sorted(some))} {what}"
         for what, some in ranks.items()
     ]
 

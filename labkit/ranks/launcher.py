@@ -292,7 +292,9 @@ class _Stream:
         if self.screen is not None and self.begun and is_bar:
             whole = b"".join(self.begun)  # a progress bar draws over its line
             state = _last_state(whole)
-            self.begun = [state.encode(), b"\r" * whole.endswith(b"\r")]
+            self.begun = [state.encode()]
+            if whole.endswith(b"\r"):
+                self.begun.append(b"\r")
             self._print(state, "")
         return bool(data)
 

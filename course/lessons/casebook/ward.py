@@ -249,7 +249,7 @@ class Ward:
         gone = all(one.reading_now <= culprit.limit for one in rounds)
         if judged.outcome is False and judged.disturbed and gone:
             judged = judged._replace(outcome=None)  # others may have taken the time that it saved
-        middle = Round(*(statistics.median(column) for column in [*zip(*rounds, strict=True)][:4]))
+        middle = Round.middle(rounds)
         if judged.outcome:
             self.gain = max(self.gain, middle.gain)
             self._keep()
@@ -345,6 +345,16 @@ class Round(NamedTuple):
     reading: float  # the culprit's own
     reading_now: float
     different: str = ""  # what differs in the results, in words; empty if nothing does
+
+    @classmethod
+    def middle(cls, rounds: Sequence["Round"]) -> "Round":
+        """Return the medians of these rounds."""
+        return cls(
+            cost=statistics.median(one.cost for one in rounds),
+            cost_now=statistics.median(one.cost_now for one in rounds),
+            reading=statistics.median(one.reading for one in rounds),
+            reading_now=statistics.median(one.reading_now for one in rounds),
+        )
 
     @property
     def gain(self) -> float:
@@ -477,7 +487,8 @@ def _row(instrument: str, one: dict, seen: list) -> dict[str, Any]:
             kinds = dict.fromkeys(kind for other in seen for kind in other["calls"])
             return {kind: one["calls"].count(kind) for kind in kinds}
         case "per-rank timers":
-            start, row = min(other["spans"][0].begin for other in seen), {}
+            start = min(other["spans"][0].begin for other in seen)
+            row = {}
             for phase in phases_of(seen):
                 begins = [span.begin - start for span in readings.stretches(one, phase)]
                 took = readings.total(one, phase)

@@ -80,8 +80,9 @@ def state(width: float, *, flat: bool = False) -> list[torch.Tensor]:
     """Make ResNet50's 320 tensors, filled with the rank's number; `flat`: one buffer a dtype."""
     fill, shaped = dist.get_rank(), shapes.resnet50(width=width)
     tensors = [torch.full_like(tensor, fill, device=device()) for tensor in shaped]
-    for bucket in buckets.plan(tensors, cap=None) if flat else []:
-        buckets.as_one_buffer([tensors[place] for place in bucket.members])
+    if flat:
+        for bucket in buckets.plan(tensors, cap=None):
+            buckets.as_one_buffer([tensors[place] for place in bucket.members])
     return tensors
 
 

@@ -26,37 +26,63 @@ def judge(board: Board, tests: Sequence[PairTest], nine: Collection[int] = NINE)
     in_pairs = [test for test in failed if test.pair in never]
     others = [test for test in failed if test.pair not in never]
     sick = {test: called_slow(test, nine) for test in tests}
+    _hold_the_rule(board, failed, sick)
+    _hold_beside_their_kind(board, "b", "outside the pairs that never complete", others, sick)
+    _hold_beside_their_kind(board, "d", "among all tests", failed, sick)
+    _hold_the_places(board, in_pairs, others)
+    _hold_the_heap(board, failed, tests)
+    return board
 
+
+def _hold_the_rule(board: Board, failed: Sequence[PairTest], sick: Mapping[PairTest, bool]) -> None:
+    """What makes the others slow would stand in every failed test."""
     hit = sum(sick[test] for test in failed)
     predicts = "every failed test has a message into a sick slot"
-    every, found = hit == len(failed), f"{hit} of {len(failed)} have one"
-    board.test("a", "A", predicts, every, found=found, exact=True)
+    found = f"{hit} of {len(failed)} have one"
+    board.test("a", "A", predicts, hit == len(failed), found=found, exact=True)
 
-    for suspect, some, where in (
-        ("b", others, "outside the pairs that never complete"),
-        ("d", failed, "among all tests"),
-    ):
-        share = by_luck(some, sick)
-        predicts = f"{where}, failed tests have such a message no more often than others of their "
-        predicts += f"kind: in over {RARE:.1%} of random choices as often"
-        hit = sum(sick[test] for test in some)
-        found = f"{hit} of {len(some)} have one; by luck as many in {share:.1%} of choices"
-        board.test(suspect, "B", predicts, share > RARE, found=found, exact=True)
 
-    ends = {test.ended_at for test in in_pairs}, {test.ended_at for test in others}
-    apart = bool(in_pairs and others) and not ends[0] & ends[1]
+def _hold_beside_their_kind(
+    board: Board,
+    suspect: str,
+    where: str,
+    failed: Sequence[PairTest],
+    sick: Mapping[PairTest, bool],
+) -> None:
+    """Another fault, or chance, would choose tests whatever their messages."""
+    share = by_luck(failed, sick)
+    hit = sum(sick[test] for test in failed)
+    predicts = (
+        f"{where}, failed tests have such a message no more often than others of their kind: in "
+        f"over {RARE:.1%} of random choices as often"
+    )
+    found = f"{hit} of {len(failed)} have one; by luck as many in {share:.1%} of choices"
+    board.test(suspect, "B", predicts, share > RARE, found=found, exact=True)
+
+
+def _hold_the_places(
+    board: Board, in_pairs: Sequence[PairTest], others: Sequence[PairTest]
+) -> None:
+    """Two faults would end their tests at two sorts of lines."""
+    in_pairs_at = {test.ended_at for test in in_pairs}
+    others_at = {test.ended_at for test in others}
+    shared = in_pairs_at & others_at
+    apart = bool(in_pairs and others) and not shared
     predicts = "those pairs' tests end at other lines than the rest"
-    found = f"{len(ends[0])} and {len(ends[1])} places, {len(ends[0] & ends[1])} of them shared"
+    found = f"{len(in_pairs_at)} and {len(others_at)} places, {len(shared)} of them shared"
     board.test("c", "C", predicts, apart, found=found, exact=True)
 
+
+def _hold_the_heap(board: Board, failed: Sequence[PairTest], tests: Sequence[PairTest]) -> None:
+    """Chance would heap no more failures on a few pairs than a deal does."""
     deal = random.Random(7)
-    most, dealt = heap(failed), max(heap(deal.sample(tests, len(failed))) for _ in range(DEALS))
+    most = heap(failed)
+    dealt = max(heap(deal.sample(tests, len(failed))) for _ in range(DEALS))
     found = f"{most} of {len(failed)}; in a deal at most {dealt}"
-    predicts = f"the worst {WORST} pairs hold more failures than in any of {DEALS} deals"
-    board.test("b", "D", predicts, most > dealt, found=found, exact=True)
-    predicts = f"the worst {WORST} pairs hold no more failures than in some of {DEALS} deals"
-    board.test("d", "D", predicts, most <= dealt, found=found, exact=True)
-    return board
+    one_fault = f"the worst {WORST} pairs hold more failures than in any of {DEALS} deals"
+    chance = f"the worst {WORST} pairs hold no more failures than in some of {DEALS} deals"
+    board.test("b", "D", one_fault, most > dealt, found=found, exact=True)
+    board.test("d", "D", chance, most <= dealt, found=found, exact=True)
 
 
 def hold_all(board: Board, records: Sequence[Record], world: str) -> None:

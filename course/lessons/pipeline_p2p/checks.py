@@ -1,8 +1,9 @@
 """Checks of lesson 05: a trace, orders, programs that hang, receives posted early, memory."""
 
+import contextlib
 import math
 import time
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -58,17 +59,25 @@ def check_inference_program(program: Callable) -> None:
     par = "at most 1.15 times as long as with no queue at all"
     with checking.exercise("5.2", program, par=par) as verdict:
         ratios = []
+        both_ends = """rank 0 receives nothing, the last rank sends nothing, and both ends of a
+            transfer name it alike, in the same order"""
         for stages, micro_batches in PLANS:
             plan = f"{stages} stages, {micro_batches} micro-batches"
             schedule = [[Task("F", r, k) for k in range(micro_batches)] for r in range(stages)]
-            written = partial(program, stages=stages, micro_batches=micro_batches)
-            ranks = [checking.ask(written, rank, case=plan) for rank in range(stages)]
+            of_rank = partial(program, stages=stages, micro_batches=micro_batches)
+            ranks = [checking.ask(of_rank, rank, case=plan) for rank in range(stages)]
             for rank, steps in enumerate(ranks):
                 _hold_order(steps, schedule[rank], stages, f"{plan}: rank {rank}")
-            both = """rank 0 receives nothing, the last rank sends nothing, and both ends of a
-                transfer name it alike, in the same order"""
-            costs, written = Costs(1.0, 2.0, 0.9), partial(tuple, ranks)
-            ratios.append(_queued(plan, schedule, written, costs, 1.15, both, EARLY))
+            ratio = _queued(
+                ranks,
+                schedule,
+                plan=plan,
+                costs=Costs(1.0, 2.0, 0.9),
+                par=1.15,
+                if_broken=both_ends,
+                if_slow=EARLY,
+            )
+            ratios.append(ratio)
         verdict.reached = f"{max(ratios):.2f} times"
 
 
@@ -107,18 +116,32 @@ def _hold_order(steps: Any, tasks: Sequence[Task], stages: int, rank: str) -> No
 
 
 def _queued(
-    plan: str, schedule: Any, write: Callable, costs: Costs, par: float, broken: str, slow: str
+    programs: Sequence[Program],
+    schedule: Sequence[Sequence[Task]],
+    *,
+    plan: str,
+    costs: Costs,
+    par: float,
+    if_broken: str,
+    if_slow: str,
 ) -> float:
     """Hold programs to end, in at most `par` times what no queue takes; return how many times."""
-    try:
-        queued = simulate(write(), costs, channel=Channel.ORDERED).seconds
-    except (schedules.InvalidProgram, Deadlock) as problem:
-        expected = f"{plan}: each transfer once, and programs that end"
-        raise CheckFailed(expected, str(problem), broken) from None
+    with _each_transfer_once(plan, if_broken):
+        queued = simulate(tuple(programs), costs, channel=Channel.ORDERED).seconds
     free = simulate(schedules.programs(schedule), costs, channel=Channel.TAGGED).seconds
     what = f"{plan}: time over the time without a queue"
-    checking.at_most(queued / free, par, what=what, unit="times", meaning=slow)
+    checking.at_most(queued / free, par, what=what, unit="times", meaning=if_slow)
     return queued / free
+
+
+@contextlib.contextmanager
+def _each_transfer_once(plan: str, meaning: str) -> Iterator[None]:
+    """Say of programs that do not fit together, or never end, what to look at."""
+    try:
+        yield
+    except (schedules.InvalidProgram, Deadlock) as problem:
+        expected = f"{plan}: each transfer once, and programs that end"
+        raise CheckFailed(expected, str(problem), meaning) from None
 
 
 def hanging_programs() -> tuple[Program, ...]:
@@ -276,14 +299,25 @@ def check_order(order: Callable) -> None:
     """
     par = "at most 1.1 times as long as with no queue at all"
     with checking.exercise("5.6", order, par=par) as verdict:
-        ratios, written = [], {}
+        ratios = []
+        programs = {}
         for plan, (schedule, slow) in TO_ORDER.items():
             costs = Costs(1.0, 2.0, 0.6, slow=slow)
-            found = checking.ask(order, schedule, costs, case=plan)
-            checking.answer(found, (list, tuple), what=f"{plan}: its transfers")
-            written[plan] = partial(schedules.in_order, schedule, found)
-            ratios.append(_queued(plan, schedule, written[plan], costs, 1.1, MADE, IN_FRONT))
-        same = checking.on_ranks(_train, written["GPipe"](), world_size=3, checks=False)
+            transfers = checking.ask(order, schedule, costs, case=plan)
+            checking.answer(transfers, (list, tuple), what=f"{plan}: its transfers")
+            with _each_transfer_once(plan, MADE):
+                programs[plan] = schedules.in_order(schedule, transfers)
+            ratio = _queued(
+                programs[plan],
+                schedule,
+                plan=plan,
+                costs=costs,
+                par=1.1,
+                if_broken=MADE,
+                if_slow=IN_FRONT,
+            )
+            ratios.append(ratio)
+        same = checking.on_ranks(_train, programs["GPipe"], world_size=3, checks=False)
         hold(all(same), "on every rank the gradients that come out with tags", same)
         verdict.reached = f"{max(ratios):.2f} times"
 

@@ -18,6 +18,12 @@ class OwnSet(set):
     def __iter__(self) -> Iterator:
         return iter(sorted(super().__iter__(), key=str, reverse=dist.get_rank() % 2 > 0))
 
+    def pop(self) -> Any:
+        """Take out the first one of this order."""
+        first = next(iter(self))
+        self.remove(first)
+        return first
+
     @classmethod
     def of(cls, value: Any) -> Any:
         """Return such a set of a set; anything else as it is."""

@@ -346,6 +346,8 @@ class RankCase:
     """Calls in the order in which the rank entered them."""
     messages: tuple[str, ...] = ()
     """Messages posted and not ended: ``"recv from rank 2"``; for gloo, whose calls are no such."""
+    forgotten: int = 0
+    """How many calls it had entered before these: torch keeps the last ones only."""
 
     @classmethod
     def read(cls, rank: int, state: str, stack: str = "", calls: str = "") -> RankCase:
@@ -357,8 +359,11 @@ class RankCase:
         matches = filter(None, map(_STACK_LINE.match, main.splitlines()))
         lines = tuple(Line(line["file"], int(line["line"]), line["name"]) for line in matches)
         record = json.loads(calls or '{"entries": []}')
-        entered = (CollectiveCall.from_record(e, record["groups"]) for e in record["entries"])
-        return cls(rank, state, lines, tuple(entered), tuple(record.get("messages", ())))
+        entries = record["entries"]
+        entered = (CollectiveCall.from_record(entry, record["groups"]) for entry in entries)
+        messages = tuple(record.get("messages", ()))
+        forgotten = entries[0].get("record_id", 0) if entries else 0
+        return cls(rank, state, lines, tuple(entered), messages, forgotten)
 
     @property
     def waiting_in(self) -> CollectiveCall | None:
@@ -432,7 +437,8 @@ class CaseFile:
                 shown = [innermost, *shown]  # the program called a package, and it waits in there
             lines += [f"    {text}" for line in shown[:4] for text in line.lines()]
         if len(case.entered) > 4:
-            lines.append(f"    entered {len(case.entered) - 4} earlier calls, then")
+            earlier = case.forgotten + len(case.entered) - 4
+            lines.append(f"    entered {earlier} earlier calls, then")
         lines += [f"    {call}" for call in case.entered[-4:]]
         return lines
 

@@ -42,6 +42,9 @@ def test_a_late_receive_is_not_a_missing_collective():
 
 def test_only_the_last_calls_are_told():
     done = [CollectiveCall("barrier", n, "default", (0,), (), "", False, True) for n in range(1, 8)]
+    assert "entered 303 earlier" in str(
+        CaseFile((RankCase(0, "running", (), tuple(done), forgotten=300),))
+    )
     text = str(CaseFile((RankCase(0, "running", (), tuple(done)),)))
     assert "entered 3 earlier calls, then" in text
     assert "#3 barrier" not in text

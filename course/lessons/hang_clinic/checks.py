@@ -227,9 +227,11 @@ def hold_calls(
     told = f"{rank}: {', '.join(f'{many} x {kind}' for kind, many in made.items())}"
     barriers = made.pop("barrier", 0)
     usual = {
-        "all ranks save in a barrier, and here there is none for it": barriers < least,
+        "all ranks save in a barrier, and here there is none for it": barriers == 0 < least,
+        "that is too seldom: some checkpoint that is due has no barrier": barriers < least,
         "that is too often": barriers > most and least > 0,
         "a barrier makes ranks meet; it does not cure what keeps them apart": barriers > most,
+        f"it can be done by {', '.join(cure.kinds)} alone": not {*made} <= {*cure.kinds},
         "the job can be done with less": True,
     }
     meaning = next(text for text, fits in usual.items() if fits)
@@ -283,7 +285,8 @@ def check_reading(read: Callable[[], dict]) -> None:
             parts = given[letter]
             is_triple = isinstance(parts, tuple | list) and len(parts) == 3
             hold(is_triple, f"job {letter}: (rank, call, mend)", repr(parts), "three are asked for")
-            rank = re.sub(r"(?i)rank|[\s.]|none", "", str(parts[0]))
+            named = int(parts[0]) if isinstance(parts[0], float) and parts[0] % 1 == 0 else parts[0]
+            rank = re.sub(r"(?i)rank|[\s.]|none", "", str(named))
             rank = int(rank) if rank.isdigit() else None if not rank else parts[0]
             usual = right.ranks.get(str(rank).lower(), "there is no such rank in the report")
             hold(rank == right.rank, f"job {letter}: another rank", f"{parts[0]}", usual)

@@ -142,6 +142,8 @@ def _run(
             if of_learner or isinstance(error, NotImplementedError):
                 raise  # the learner's own traceback says more
             last = "\n".join(str(error).splitlines()[-8:])
+            if checking.speaks_to_itself(error):
+                last = f"a rank sends to itself, or receives from itself:\n{checking.TO_ITSELF}"
             return CaseReport(name, "error", last, _read(folder, n))
         calls = _read(folder, n)
     expected = [patient.healthy(rank, n) for rank in range(n)]

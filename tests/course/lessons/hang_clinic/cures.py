@@ -40,6 +40,13 @@ def summed_in_a_display():
     return [of["weight"][0].item(), of["bias"][0].item()]
 
 
+def summed_as_a_set_gives_them():
+    of, names = gradients(), {"weight", "bias"}
+    while names:
+        dist.all_reduce(of[names.pop()])
+    return [of["weight"][0].item(), of["bias"][0].item()]
+
+
 def summed_in_a_comprehension():
     of = gradients()
     for name in {name.lower() for name in of}:
@@ -96,6 +103,14 @@ def sent_without_a_handle():
     mine, theirs, right, left = neighbours()
     dist.isend(mine, right)
     dist.recv(theirs, left)
+    return [theirs.item()]
+
+
+def received_from_itself():
+    mine, theirs, right, _ = neighbours()
+    sending = dist.isend(mine, right)
+    dist.recv(theirs, dist.get_rank())
+    sending.wait()
     return [theirs.item()]
 
 
@@ -179,6 +194,10 @@ def saved(due=told):
             dist.barrier()
             last = time.monotonic()
     return sums
+
+
+def saved_once():
+    return saved(lambda seconds, step: step == 9)
 
 
 def never_saved():

@@ -1,7 +1,8 @@
 """`python -m course class FILES...`: one HTML page from what the learners of a class handed in.
 
 With `--watch FOLDER` the page is written again whenever a hand-in comes in or changes, and a
-browser that shows it loads it again: for a room.
+browser that shows it loads it again: for a room. Whoever wrote the page can read it, and nobody
+else: it has everybody's votes, and names.
 """
 
 import argparse
@@ -17,6 +18,7 @@ from course.commands.progress import HandIn
 from course.logs.page import Page
 from course.predictions import inventory, ledger_file
 from course.predictions.ledger_file import Entry
+from labkit.measure.records import for_its_owner
 from labkit.measure.tables import Table
 
 EVERY = 3.0  # seconds between two looks at a watched folder
@@ -66,7 +68,8 @@ def _write(files: Iterable[Path], out: Path, *, reload: bool = False) -> int:
         print("no hand-in could be read: name what learners handed in", file=sys.stderr)
         return 1
     refresh = f'<head><meta http-equiv="refresh" content="{2 * EVERY:g}">' if reload else "<head>"
-    out.write_text(str(page(hand_ins)).replace("<head>", refresh, 1), encoding="utf-8")
+    with open(out, "w", encoding="utf-8", opener=for_its_owner) as file:
+        file.write(str(page(hand_ins)).replace("<head>", refresh, 1))
     print(f"{len(hand_ins)} hand-ins: {out}")
     return 0
 

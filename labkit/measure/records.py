@@ -10,6 +10,7 @@ import json
 import math
 import os
 import shlex
+import stat
 import statistics
 import sys
 from collections.abc import Callable, Iterable, Sequence
@@ -170,8 +171,15 @@ def tiers_of(records: Iterable[Record]) -> str:
 
 
 def for_its_owner(path: str, flags: int) -> int:
-    """Open a file that others on a shared machine cannot read: the `opener` of what is personal."""
-    return os.open(path, flags, 0o600)
+    """Open a file that others on a shared machine cannot read: the `opener` of what is personal.
+
+    A file that is there already and open to others is closed to them.
+    """
+    number = os.open(path, flags, 0o600)
+    if stat.S_ISREG(os.fstat(number).st_mode):  # no terminal, no /dev/null
+        with contextlib.suppress(OSError):  # it is another's, or its disk knows no modes
+            os.fchmod(number, 0o600)
+    return number
 
 
 def save(records: Sequence[Record], path: Path | str) -> Path:

@@ -1,7 +1,8 @@
+import os
 import socket
 from datetime import UTC, datetime, timedelta
 
-from pytest import fixture
+from pytest import fixture, mark
 
 from course.__main__ import main
 from course.commands import progress
@@ -159,10 +160,25 @@ def test_a_hand_in_holds_what_was_answered_and_no_name_or_path_that_was_not_type
     assert read.entries[0].low == 20 and read.entries[1].reason == "so it is"
 
 
-def test_what_a_learner_answered_and_hands_in_is_for_nobody_else(tmp_path, monkeypatch):
-    monkeypatch.setenv("LABKIT_LEDGER", str(tmp_path / "ledger.jsonl"))
+@mark.parametrize("are_there", [False, True], ids=["new", "written over"])
+def test_what_a_learner_answered_and_hands_in_is_for_nobody_else(are_there, tmp_path, monkeypatch):
+    answers, handed_in = tmp_path / "ledger.jsonl", tmp_path / "mine.json"
+    if are_there:  # from a course that left them open to others
+        for path in (answers, handed_in):
+            path.touch(0o644)
+    monkeypatch.setenv("LABKIT_LEDGER", str(answers))
     ledger_file.add("predict", "00.clock", answer=3.0)
-    handed_in = tmp_path / "mine.json"
     assert main(["progress", "--hand-in", str(handed_in)]) == 0
-    for path in (tmp_path / "ledger.jsonl", handed_in):
-        assert path.stat().st_mode & 0o077 == 0, path
+    for path in (answers, handed_in):
+        assert path.stat().st_mode & 0o777 == 0o600, path
+
+
+def test_what_is_no_file_keeps_its_mode(tmp_path):
+    """A pipe here; a terminal's would be everybody's."""
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    pipe.chmod(0o644)
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    assert main(["progress", "--hand-in", str(pipe)]) == 0
+    os.close(reader)
+    assert pipe.stat().st_mode & 0o777 == 0o644

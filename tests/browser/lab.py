@@ -31,6 +31,7 @@ NO_NEWS = {"fetchNews": "false", "checkForUpdates": False}
 FILES = {
     OF_PLUGIN.format("notebook-extension/tracker"): {"windowingMode": "none"},  # renders every cell
     OF_PLUGIN.format("apputils-extension/notification"): NO_NEWS,
+    OF_PLUGIN.format("terminal-extension/plugin"): {"screenReaderMode": True},  # lines as text
     f"{CONFIG}/labconfig/page_config.json": {"buildCheck": False},  # it would ask npm
     f"{CONFIG}/jupyter_server_config.json": {"LabApp": {"expose_app_in_browser": True}},
 }

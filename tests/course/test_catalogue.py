@@ -1,5 +1,6 @@
 """A lesson is a folder and its notebooks: a toy one is found by every command."""
 
+import dataclasses
 import re
 import shutil
 from pathlib import Path
@@ -20,7 +21,7 @@ SPEAK_OF_LESSONS = [
     *(f"tests/course/commands/test_{name}.py" for name in ("progress", "run", "start")),
     *("tests/course/notebooks/test_tree.py", "tests/course/lessons/test_all_lessons.py"),
 ]
-"""Others look for what the toy has not: commands, a board, published figures."""
+"""Others look for what the toy has not: a board, published figures."""
 CELLS = {
     "imports": """
         from course.lessons.toy import experiment
@@ -115,6 +116,14 @@ def test_a_folder_and_its_notebooks_are_a_lesson(course):
 
 LESSONS = {lesson.number: lesson for lesson in catalogue.find().values()}
 INSTRUCTORS = (ROOT / "INSTRUCTORS.md").read_text()
+CONTRIBUTING = (ROOT / "CONTRIBUTING.md").read_text()
+
+
+def test_contributors_are_told_all_that_a_lesson_says_of_itself():
+    first_step = re.search(r"^1\. `course/lessons/toy/.*", CONTRIBUTING, re.MULTILINE)[0]
+    given = [field.name for field in dataclasses.fields(catalogue.Lesson)]
+    given.remove("package")  # which `find` fills in
+    assert re.findall(r"its (\w+)", first_step) == given
 
 
 def test_the_lessons_stand_in_the_order_of_their_numbers():

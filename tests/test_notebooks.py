@@ -35,7 +35,7 @@ CORES = [path for path in LESSONS if path.name[0] == "0" and path.parent.name ==
 def test_the_learners_run_speaks_and_ours_is_folded(path):
     notebook = files.read(path)
     assert [*spine.ours_in_sight(notebook)] == []
-    assert spine.figures_among(notebook) <= 4.2, "figures in 100 words outside folds"
+    assert spine.figures_among(notebook) <= 4.0, "figures in 100 words outside folds"
 
 
 @mark.parametrize("path", LESSONS, ids=lambda path: path.stem)
@@ -91,6 +91,10 @@ def test_what_is_given_away_would_be_seen():
     assert "'6.55 times'" in walk(spoilt, ask, run, end)[0]
     drawn = cell("drawn", 'draw(title="It is the bytes")')
     assert "the bytes" in walk(vote, drawn, both)[0]
+    for told, seen in ("It is the bytes", ["'the bytes'"]), ("When you have run it", []):
+        text = f"<details><summary>{told}</summary>\n\nIt is the bytes.\n\n</details>"
+        found = walk(vote, cell("fold", text, kind="markdown"), both)
+        assert [words.partition("says ")[2] for words in found] == seen
     folded = nbformat.v4.new_notebook(cells=[both])
     assert "9.b: fold both" in next(spine.verdicts_in_sight(folded))
     both.metadata["tags"] = [hosted.FOLDED]

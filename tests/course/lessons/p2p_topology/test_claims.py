@@ -54,7 +54,7 @@ def test_the_theory_holds_as_the_lesson_says(capsys):
 
 @pytest.mark.parametrize("name", ["three_copies", "two_slots", "pass_on"])
 def test_the_cell_has_the_program_that_our_run_has(name):
-    cell = ast.parse("\n".join(CORE.sources[cell] for cell in ("copies", "relay")))
+    cell = ast.parse("\n".join(CORE.sources[cell] for cell in ("copies", "relay", "pass-on")))
     [theirs] = [function for function in cell.body if function.name == name]
     [ours] = ast.parse(inspect.getsource(getattr(programs, name))).body
     without_docstring = ours.body[1:]

@@ -66,16 +66,20 @@ def _in_ms(differences: Sequence[float]) -> str:
     return f"{median(differences):.0f} ms ({differences[0]:.0f} to {differences[-1]:.0f})"
 
 
-def say_prices(many: Record, two: Record, kept: Record, new: Record, pages: float) -> None:
+def say_prices(many: Record, two: Record, kept: Record, new: Record) -> None:
     """Say what calls, packing and new memory cost, each alone.
 
     The ways are: 320 calls and 2 from a flat state, 2 calls packed into kept and into new memory.
     """
     calls, memory = _differences(many, two), _differences(new, kept)
-    each_call, each_page = 1e3 * median(calls) / 318, 1e3 * median(memory) / pages
+    faults = new.values["faults"] - kept.values["faults"]
+    each_call = 1e3 * median(calls) / 318
     print(f"{many.tier}: 320 calls instead of 2: {_in_ms(calls)}, {each_call:.0f} µs for each more")
     print(f"packing and unpacking into kept memory: {dearer(kept, two)}")
-    print(f"new memory instead of kept: {_in_ms(memory)}, {each_page:.1f} µs for each page")
+    line = f"new memory instead of kept: {_in_ms(memory)}"
+    if faults >= 1:
+        line += f", {1e3 * median(memory) / faults:.1f} µs for each of {faults:,.0f} faults"
+    print(line)
 
 
 class Prediction(NamedTuple):

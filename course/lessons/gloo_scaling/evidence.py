@@ -254,6 +254,11 @@ def faster(record: Record, way: str) -> list[float]:
     return [blocking / other for blocking, other in pairs]
 
 
+def agree(gains: Sequence[float], within: float = 2.0) -> bool:
+    """Say whether rounds agree on a gain: none is more than twice another."""
+    return max(gains) <= within * min(gains)
+
+
 def ways_in_words(record: Record) -> str:
     """Say of each way its time for a tensor, what it gains in each round, and its switches."""
     lines = []

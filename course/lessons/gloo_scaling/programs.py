@@ -241,8 +241,6 @@ def calls(arm: Mapping[str, Any]) -> dict[str, Any]:
     rank, pairs = dist.get_rank(), dist.get_world_size() // 2
     calls_too = (rank % pairs if across else rank // 2) < calling
     off = arm.get("elsewhere", 0.0) + arm.get("for_each_group", 0.0) * arm["pairs"]
-    if arm.get("sched_batch"):
-        never_preempt()
 
     def go(count: int) -> None:
         for _ in range(count if calls_too else 0):

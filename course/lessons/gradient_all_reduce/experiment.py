@@ -30,6 +30,8 @@ SMALL = 256
 """Bytes of a call that carries next to nothing. (gloo treats a single element in another way.)"""
 ASLEEP = {"picture": 32, "batch": 2, "nap": 0.012}
 """Next to no computing of the CPU's: each of eight convolutions sleeps 12 ms in its backward."""
+KEYS = "late", "backwards", "thin"
+"""What an arm of a loop may have."""
 CASES: dict[str, tuple[Callable, tuple]] = {
     "late": (programs.train, (programs.LATE,)),
     "late, backwards": (programs.train, (programs.BACKWARDS,)),
@@ -69,6 +71,8 @@ def on_hosts(program: Callable, *args: Any, case: str | None = None) -> Record:
     if arms_of_recording:
         arms = args[0]
         for name, arm in arms.items():
+            if strange := [*(arm.keys() - set(KEYS))]:
+                print(f"{name!r}: nobody reads {strange[0]!r}; an arm may have {', '.join(KEYS)}.")
             if arm.get("late", 0) not in range(HOSTS):
                 print(
                     f"{name!r}: nobody is late; {arm['late']!r} is none of ranks 0 to {HOSTS - 1}."

@@ -36,6 +36,12 @@ def test_partners_share_a_cpu_or_are_apart_and_an_arm_may_have_any_name():
 
 
 @needs_accounts
+def test_only_the_posted_script_has_a_quota(capsys):
+    experiment.compare("calls", programs.calls, {"mine": {"pairs": 1, "quota": 1.0}})
+    assert "nobody reads 'quota'" in capsys.readouterr().out
+
+
+@needs_accounts
 def test_what_cannot_run_is_left_out_in_a_line_that_says_what_can(capsys):
     arms = {"huge": {"pairs": 8, "cpus": 10**4}, "none": {"pairs": 0}, "good": {"pairs": 1}}
     arms["strange"] = {"pairs": 1, "cpu": 1}

@@ -122,9 +122,11 @@ def test_without_hosts_recorded_runs_are_shown_and_say_so(monkeypatch, capsys):
     monkeypatch.setenv(SWITCH, "1")
     assert experiment.on_hosts(programs.train, programs.LATE, case="late").tier is Tier.RECORDED
     assert "RECORDED" in capsys.readouterr().out
-    more = programs.LATE | {"rank 9 late": {"late": 9}}
+    more = programs.LATE | {"rank 9 late": {"late": 9}, "mistyped": {"lat": 0}}
     assert experiment.on_hosts(programs.train, more, 1, case="late").tier is Tier.MEASURED
-    assert "'rank 9 late': nobody is late; 9 is none of ranks 0 to 3." in capsys.readouterr().out
+    told = capsys.readouterr().out
+    assert "'rank 9 late': nobody is late; 9 is none of ranks 0 to 3." in told
+    assert "'mistyped': nobody reads 'lat'; an arm may have late, backwards, thin." in told
     alone = experiment.small_calls()
     assert alone.tier is Tier.RECORDED and alone.collective == "all_reduce"
     assert experiment.on_hosts(lambda: Tracer.aligned().trace(), case=None).tier is Tier.MEASURED

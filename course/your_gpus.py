@@ -21,8 +21,8 @@ import torch
 import torch.distributed as dist
 
 from course import published
-from course.comm import buckets
-from course.comm.collectives import event, synchronize, take_turns
+from course.comm import buckets, shapes
+from course.comm.collectives import event, free_bytes, synchronize, take_turns
 from course.lessons.coalesced_broadcast import programs as broadcasts
 from course.lessons.equivalent_collectives import model as puzzle
 from course.lessons.equivalent_collectives.programs import WAYS
@@ -39,6 +39,7 @@ PER_SECOND = {"ms": 1e3, "µs": 1e6}
 SMALL = 20  # small sums in a row, so that a call is timed as a job makes it
 SLOW = 0.75  # a pair whose rate is below this share of the fastest one's is called slow
 TIMEOUT = 180  # seconds for all of a row
+SHARE = 0.8  # of a GPU's free memory: nothing here takes more
 
 Samples = dict[str, list[float]]
 """By case: this rank's seconds, round by round."""
@@ -57,13 +58,20 @@ class Sizes:
 
     @classmethod
     def on_gpus(cls, room: int, ranks: int) -> "Sizes":
-        """Choose sizes for ranks that may each fill so many bytes of their GPU."""
-        gradients = 3 * _nbytes(vgg11_tensors(1, "meta"))  # each tensor, DDP's buckets, all flat
+        """Choose sizes for ranks that may each fill so many bytes of their GPU.
+
+        A `ValueError` says what the rows need, where there is no room for the smallest networks.
+        """
+        needed = {width: networks(width) for width in (1, 1 / 2, 1 / 4, 1 / 8, 1 / 16, 1 / 32)}
+        fitting = [width for width, nbytes in needed.items() if nbytes <= room]
+        if not fitting:
+            least = min(needed.values()) / MIB
+            raise ValueError(f"the rows of lessons 02 and 03 need {least:.3g} MiB for each rank.")
         return cls(
             copied=min(400_000_000, room // ranks),  # the first rank holds a tensor on every GPU
             message=min(64 * MIB, room // 20),  # ten, and ten copies of them
             summed=min(2**30, room // 4),  # a sum, its part, and NCCL's own buffers
-            width=1 if gradients < room else 1 / 4,
+            width=fitting[0],
         )
 
     @classmethod
@@ -114,9 +122,23 @@ class Row:
         return plots.ladder(records, title=self.question, unit=self.unit)
 
 
+def networks(width: float) -> int:
+    """Return how many bytes the row of VGG11, or that of ResNet50, holds on a rank at a time."""
+    gradients = _nbytes(vgg11_tensors(width, "meta"))  # each tensor, DDP's buckets, all flat
+    return max(3 * gradients, 4 * _nbytes(shapes.resnet50(width=width)))  # states, and packed ones
+
+
 def in_words(seconds: float, unit: str) -> str:
     """Write a time with three digits."""
     return f"{float(f'{seconds * PER_SECOND[unit]:.3g}'):,.10g} {unit}"
+
+
+def room() -> tuple[int, int] | None:
+    """Return the bytes that this rank may fill of its GPU, and those filled; None on a CPU."""
+    if device().type == "cpu":
+        return None
+    free, whole = torch.cuda.mem_get_info()
+    return int(SHARE * free_bytes()), whole - free
 
 
 def in_turn(ways: Mapping[str, Callable[[], Any]], rounds: int) -> Samples:

@@ -12,6 +12,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 
 RECORDING = Path(__file__).parents[1] / "gpus.json"
 RANKS = 4  # on CPUs, where nobody says how many
-SHARE = 0.8  # of a GPU's free memory: nothing here takes more
+SECONDS = 5  # that a row takes once its ranks are there: 3 or 4, on four ranks of two CPUs
 
 
 class Answer(NamedTuple):
@@ -63,9 +64,12 @@ def main(options: argparse.Namespace) -> int:
         return finish(answers, options.out)
     answers = []
     try:
-        sizes = choose_sizes(place, quick=options.quick)
+        place, sizes = choose_sizes(place, quick=options.quick)
         for answer in measured(place, sizes, your_gpus.ROWS):
             answers.append(answer)
+    except ValueError as error:
+        say(str(error))
+        return finish(answers, options.out) or 2
     except KeyboardInterrupt:
         say("interrupted; what was measured so far is kept")
         return finish(answers, options.out) or 130
@@ -124,17 +128,29 @@ def choose_place(options: argparse.Namespace) -> Place | None:
     return place
 
 
-def choose_sizes(place: Place, *, quick: bool) -> Sizes:
-    """Ask every rank what it may fill of its GPU, before anything is measured."""
-    from course.comm.collectives import free_bytes
-    from course.your_gpus import Sizes
+def choose_sizes(place: Place, *, quick: bool) -> tuple[Place, Sizes]:
+    """Ask every rank where it computes and what it may fill, before anything is measured.
 
-    if place.backend != "nccl":
-        return Sizes.on_cpus(quick=quick)
-    say("asked: how much memory is free, and whether NCCL starts")
-    room = int(SHARE * min(place.launch(free_bytes)))
-    say(f"each rank may fill {room / 2**30:.3g} GiB, {SHARE:.0%} of what is free on its GPU")
-    return Sizes.on_gpus(room, place.world_size)
+    Ranks of a job that see too few GPUs compute on CPUs: then gloo measures. A `ValueError` says
+    what a number of ranks lacks, or its GPUs.
+    """
+    from course.your_gpus import MIB, ROWS, SHARE, Sizes, room
+
+    say("asked: whether all ranks start, and how much memory is free")
+    start = time.perf_counter()
+    told = place.launch(room)
+    seconds = len(ROWS) * (time.perf_counter() - start + SECONDS)
+    after = f"{SECONDS} s after each"
+    say(f"estimated: {seconds:.0f} s, for {len(ROWS)} starts like this one and {after}")
+    rooms = [one for one in told if one]
+    if len(rooms) < len(told):
+        if place.backend == "nccl":
+            say("these ranks compute on CPUs, so gloo measures here, as with --cpu")
+        return replace(place, backend="gloo"), Sizes.on_cpus(quick=quick)
+    free, filled = min(rooms)
+    others = f"; {filled / MIB:,.0f} MiB are filled already" if filled > free else ""
+    say(f"each rank may fill {free / MIB:,.1f} MiB, {SHARE:.0%} of what is free on its GPU{others}")
+    return place, Sizes.on_gpus(free, place.world_size)
 
 
 def measured(place: Place, sizes: Sizes, rows: Sequence[Row]) -> Iterator[Answer]:

@@ -1,10 +1,12 @@
 import dataclasses
+import time
 from html import unescape
 
 import pytest
 
 from course import your_gpus
 from course.__main__ import main
+from course.comm import shapes
 from course.place import Place
 from course.your_gpus import ROWS, Sizes
 from labkit.measure import records
@@ -85,12 +87,16 @@ def test_the_slow_pairs_are_named():
 
 
 def test_sizes_stay_within_the_room_that_a_gpu_has():
-    for room in (2 * 2**30, 13 * 2**30, 64 * 2**30):
+    for room in (24 * 10**6, 2 * 2**30, 13 * 2**30, 64 * 2**30):
         sizes = Sizes.on_gpus(room, 8)
         gradients = sum(x.nbytes for x in your_gpus.vgg11_tensors(sizes.width, "meta"))
+        state = sum(x.nbytes for x in shapes.resnet50(width=sizes.width))
         assert 8 * sizes.copied <= room and 20 * sizes.message <= room
-        assert 4 * sizes.summed <= room and 3 * gradients <= room
+        assert 4 * sizes.summed <= room and 3 * gradients <= room and 4 * state <= room
+        assert sizes.width == 1 or your_gpus.networks(2 * sizes.width) > room
     assert Sizes.on_gpus(64 * 2**30, 8).summed == 2**30 and sizes.width == 1
+    with pytest.raises(ValueError, match=r"need 2\.92 MiB for each rank"):
+        Sizes.on_gpus(10**6, 8)
 
 
 def test_rows_measure_whatever_number_of_ranks_there_is():
@@ -98,3 +104,10 @@ def test_rows_measure_whatever_number_of_ranks_there_is():
         for row in (*ROWS[:3], *ROWS[4:]):
             made = row.measure(Place(hosts=1, ranks_per_host=ranks), TINY)
             assert made and list(row.lines(made)), row.question
+
+
+@pytest.mark.exhaustive
+def test_the_quick_page_by_gloo_ends_within_three_minutes(tmp_path, capsys):
+    start = time.perf_counter()
+    assert main(["gpus", "--cpu", "--quick", "--out", str(tmp_path / "page.html")]) == 0
+    assert time.perf_counter() - start < 180 and "estimated: " in capsys.readouterr().err

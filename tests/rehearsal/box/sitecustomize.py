@@ -6,9 +6,9 @@ one; NCCL's groups are carried by gloo, but are asked for, made, told and destro
 rule that it plays has a number here, its source beside it, and a test of its own in `test_rules`.
 
 Settings: BOX_START, seconds that CUDA takes to start; BOX_CONNECT, to make a communicator; BOX_PEER,
-to enable access to a peer; BOX_MEMORY, bytes of each GPU; BOX_WAIT, how long what hangs for ever
-hangs here; BOX_KINDS, the names of its GPUs; BOX_HOST, its own; BOX_LOG, a file that gets a line for each start of CUDA and
-each group asked for.
+to enable access to a peer; BOX_MEMORY, bytes of each GPU; BOX_FILLED, those that others
+fill; BOX_WAIT, how long what hangs for ever hangs here; BOX_KINDS, the names of its GPUs; BOX_HOST,
+its own; BOX_LOG, a file that gets a line for each start of CUDA and each group asked for.
 
 Not played: what runs when (each call has ended when it returns), rates, CUDA graphs, IPC, NCCL's
 algorithms and logs, DDP's own buckets on a GPU.
@@ -32,7 +32,7 @@ def setting(name, usual):
 
 
 def memory():
-    return int(setting("MEMORY", 8 * 2**30))
+    return int(setting("MEMORY", 8 * 2**30) - setting("FILLED", 0))
 
 
 def log(*words):
@@ -224,7 +224,9 @@ def properties(device=None):
     gpu = visible()[valid(number(device))]
     names = os.environ.get("BOX_KINDS", "played GPU").split(", ")  # of GPU 0, 1, ... in turn
     return types.SimpleNamespace(
-        name=names[gpu % len(names)], total_memory=memory(), multi_processor_count=132
+        name=names[gpu % len(names)],
+        total_memory=memory() + int(setting("FILLED", 0)),
+        multi_processor_count=132,
     )
 
 
@@ -590,7 +592,7 @@ def play():
     torch.cuda.reset_peak_memory_stats = lambda device=None: Memory.most.clear()
     torch.cuda.mem_get_info = lambda device=None: (
         memory() - Memory.used.get(valid(number(device)), 0),
-        memory(),
+        memory() + int(setting("FILLED", 0)),
     )
     torch.cuda.empty_cache = lambda: None
     play_groups()

@@ -1,0 +1,114 @@
+"""`python -m course gpus` on machines that lack something, each with a line that says so."""
+
+import json
+
+import pytest
+
+from tests.rehearsal.boxed import of_ranks
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(150)]
+
+PAGE = """
+import os, signal, sys, threading
+import torch.distributed as dist
+from course import your_gpus
+from course.__main__ import main
+from course.your_gpus import ROWS, Row, Sizes
+chosen, *arguments = sys.argv[1:]
+your_gpus.ROWS = tuple(ROWS[int(number)] for number in chosen)
+if "MEASURES_MUCH" not in os.environ:
+    tiny = Sizes(copied=4096, message=4096, summed=65536, width=1 / 64, rounds=1, calls=5)
+    Sizes.on_gpus = classmethod(lambda cls, room, ranks: tiny)
+    Sizes.on_cpus = lambda quick: tiny
+"""
+RUN = "sys.exit(main(['gpus', *arguments]))\n"
+MUCH = {"MEASURES_MUCH": "1"}
+
+
+def kept(page):
+    return json.loads(page.with_suffix(".json").read_text())["records"]
+
+
+def backends(page):
+    return {record["provenance"]["backend"] for record in kept(page)}
+
+
+@pytest.mark.parametrize("mask, says", [("", "found: no GPU"), ("1", "one GPU; from NCCL 2.30 on")])
+def test_a_mask_that_leaves_too_few_gpus_shows_what_is_recorded(mask, says, tmp_path, box):
+    page, masked = tmp_path / "page.html", {"CUDA_VISIBLE_DEVICES": mask}
+    done = box.run(2, PAGE + RUN, "26", "--out", page, more=masked)
+    assert done.returncode == 0 and says in done.stderr, done.told
+    assert "RECORDED" in done.stdout and "MEASURED" not in done.stdout
+
+
+def test_a_torch_without_nccl_shows_what_is_recorded(tmp_path, box):
+    without = (
+        PAGE + "dist.is_nccl_available = lambda: False\nsys.exit(main(['gpus', *arguments]))\n"
+    )
+    done = box.run(2, without, "2", "--out", tmp_path / "page.html")
+    assert done.returncode == 0 and "this build of torch has no NCCL" in done.stderr, done.told
+    assert "RECORDED" in done.stdout and "MEASURED" not in done.stdout
+
+
+def test_more_ranks_than_gpus_are_refused_in_a_line(tmp_path, box):
+    done = box.run(2, PAGE + RUN, "6", "--ranks", "3", "--out", tmp_path / "page.html")
+    assert done.returncode == 2 and "needs 3 GPUs; this machine has 2" in done.stderr
+    assert "Traceback" not in done.told and not done.stdout
+
+
+def test_gpus_of_unlike_kinds_are_told(tmp_path, box):
+    page = tmp_path / "page.html"
+    done = box.run(2, PAGE + RUN, "6", "--out", page, KINDS="H100, T4")
+    assert done.returncode == 0 and backends(page) == {"nccl"}, done.told
+    assert "found: 1 x H100, 1 x T4; unlike ones wait for the slowest" in done.stderr
+    assert "estimated: " in done.stderr
+
+
+def test_rows_fit_into_what_others_leave_of_a_gpu(tmp_path, box):
+    page = tmp_path / "page.html"
+    done = box.run(2, PAGE + RUN, "23", "--out", page, more=MUCH, MEMORY=8e9, FILLED=7.97e9)
+    assert done.returncode == 0 and "failed" not in done.stdout, done.told
+    assert "each rank may fill 22.9 MiB, 80% of what is free on its GPU" in done.stderr
+    assert "7,601 MiB are filled already" in done.stderr
+
+
+@pytest.mark.parametrize("masked", [False, True])
+def test_ranks_that_see_one_gpu_each_measure_by_gloo_and_say_so(masked, tmp_path, box):
+    page, ranks = tmp_path / "page.html", of_ranks(2)
+    masks = [{"CUDA_VISIBLE_DEVICES": rank["RANK"]} if masked else {} for rank in ranks]
+    ranks = [rank | mask for rank, mask in zip(ranks, masks, strict=True)]
+    done = box.run(2 if masked else 1, PAGE + RUN, "06", "--out", page, ranks=ranks)
+    assert done.statuses == [0, 0] and "so gloo measures here, as with --cpu" in done.stderr
+    assert "Traceback" not in done.told and backends(page) == {"gloo"}
+
+
+def test_a_job_on_two_hosts_copies_within_each_and_sums_among_all(tmp_path, box):
+    page = tmp_path / "page.html"
+    done = box.run(2, PAGE + RUN, "01", "--out", page, ranks=of_ranks(4, nodes=2))
+    assert done.statuses == [0] * 4, done.told
+    records = {record["case"]: record for record in kept(page)}
+    assert {record["params"]["hosts"] for record in records.values()} == {2}
+    assert len(records["0 to 1"]["samples"]) == 2 and len(records["4 ranks"]["samples"]) == 4
+    assert "2 to 3" not in records, "no process reaches another host's GPUs"
+    assert done.stdout.count("records: ") == 1, "rank 0 alone writes"
+
+
+LATE = """
+class Late(Row):
+    def measure(self, place, sizes):
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        threading.Timer(3, os.killpg, (0, signal.SIGINT)).start()  # as a terminal does
+        return super().measure(place, sizes)
+def waits(sizes):
+    dist.barrier()
+    threading.Event().wait()
+your_gpus.ROWS = (*your_gpus.ROWS, Late("asked too late", waits), ROWS[1])
+"""
+
+
+def test_what_was_measured_before_a_launch_is_interrupted_is_kept(tmp_path, box):
+    page = tmp_path / "page.html"
+    done = box.run(2, PAGE + LATE + RUN, "6", "--out", page)
+    assert done.returncode == 130, done.told
+    assert "interrupted; what was measured so far is kept" in done.stderr
+    assert {record["case"] for record in kept(page)} == {"1 pair"}

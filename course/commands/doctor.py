@@ -34,6 +34,7 @@ def main(options: argparse.Namespace) -> int:
         return 1
     limits = " What is marked ! is a limit, not a fault." if "note" in states.values() else ""
     print(f"\nThe course can run here.{limits}")
+    print("Your machine on one page: python -m course gpus")
     return 0
 
 

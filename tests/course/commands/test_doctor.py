@@ -8,7 +8,7 @@ def test_this_machine_can_run_the_course(capsys):
     assert main(["doctor"]) == 0
     printed = capsys.readouterr().out
     assert "The course can run here." in printed
-    assert "started, summed and ended" in printed
+    assert "started, summed and ended" in printed and "course gpus" in printed
 
 
 def test_a_missing_essential_is_told_with_its_remedy_and_fails(monkeypatch, capsys):

@@ -10,7 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from course.lessons.pipeline_p2p import experiment, schedules
-from course.lessons.pipeline_p2p.schedules import SCHEDULES, Channel, Program, Task
+from course.lessons.pipeline_p2p.schedules import NAMES, SCHEDULES, Channel, Program, Task
 from course.lessons.pipeline_p2p.simulator import StepTimeline, find_cycle, find_deadlock, waits
 from course.published import load
 from labkit.measure.records import Record, Tier
@@ -99,7 +99,7 @@ def modelled(arms: Mapping[str, Mapping], *, leg: float, watched: str) -> tuple[
     """
     circles, rows, drawn = experiment.never_ending(arms), [], []
     for schedule in SCHEDULES:
-        row = [schedule]
+        row = [NAMES[schedule]]
         for arm, how in arms.items():
             case = experiment.Case(schedule, **how)
             if find_deadlock(case.ranks, channel=case.channel):
@@ -108,7 +108,7 @@ def modelled(arms: Mapping[str, Mapping], *, leg: float, watched: str) -> tuple[
             simulated = experiment.modelled(case, leg=leg)
             row.append(round(1e3 * simulated.seconds))
             if schedule == watched:
-                drawn.append((f"{schedule}, {arm}", simulated))
+                drawn.append((f"{NAMES[schedule]}, {arm}", simulated))
         rows.append(row)
     table = Table(["a step, ms", *arms], rows, "MODELLED")
     if not circles:
@@ -124,7 +124,7 @@ def every_schedule(by_schedule: Mapping[str, Mapping[str, Record]]) -> Figure:
     arms = max(map(len, by_schedule.values()))
     figure, panels = new_figure(len(by_schedule), 1, size=(9, 2.1 * arms))
     for panel, (schedule, runs) in zip(panels, by_schedule.items(), strict=True):
-        times(list(runs.values()), title=schedule, names=list(runs), ax=panel)
+        times(list(runs.values()), title=NAMES[schedule], names=list(runs), ax=panel)
     return figure
 
 
@@ -168,6 +168,19 @@ def queues(
     return cycle
 
 
+def chain_times(seen: StepTimeline, tier: Tier | str) -> Table:
+    """Return when each link of `CHAIN` ran in a step, in the order in which they should have ended.
+
+    First what makes F2's input, then what was waited for, and at last F2's transfer.
+    """
+    ran, moved = {(rank, task): at for rank, task, at in seen.tasks}, dict(seen.transfers)
+    tasks = (F2.src, F2.task), CHAIN[-1]
+    links = {f"{task} on rank {rank}": ran[rank, task] for rank, task in tasks}
+    links |= {str(transfer): moved[transfer] for transfer in (F1, F2)}
+    rows = [[name, round(1e3 * at.begin, 1), round(1e3 * at.end, 1)] for name, at in links.items()]
+    return Table(["in the mystery's step", "begins, ms", "ends, ms"], rows, str(tier))
+
+
 def times(records: Sequence[Record], *, title: str, **how) -> Axes:
     """Draw the times of records as bars, each beside its prediction; `how` as of `plots.ladder`."""
     look = {"series": list(range(len(records))), "value_format": "    {:.0f}"}
@@ -199,7 +212,7 @@ def draw(records: Sequence[Record]) -> Figure:
         ways = {record.case.removeprefix(f"{name}, "): record for record in alike}
         chosen = [ways[way] for way in ways if way in _WAYS]  # torchrun's links have one rate
         names = [_WAYS[way] for way in ways if way in _WAYS]
-        times(chosen, title=name, names=names, ax=panel)
+        times(chosen, title=NAMES[name], names=names, ax=panel)
     return figure
 
 

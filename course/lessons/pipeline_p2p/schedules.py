@@ -77,6 +77,8 @@ def eager_1f1b(*, stages: int, micro_batches: int) -> Schedule:
 
 
 SCHEDULES = {"gpipe": gpipe, "1f1b": one_f_one_b, "eager 1f1b": eager_1f1b}
+NAMES = {"gpipe": "GPipe", "1f1b": "1F1B", "eager 1f1b": "eager 1F1B"}
+"""What the lesson calls them."""
 
 
 def run_ahead(stages: int, micro_batches: int, *, warmup: Callable[[int], int]) -> Schedule:

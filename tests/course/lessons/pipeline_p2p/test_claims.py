@@ -33,8 +33,8 @@ def test_what_an_order_wins_is_judged(recorded):
     slow = replace(yours, samples=by_name["gpipe"]["queue"].samples)
     other = replace(yours, values=yours.values | {"gradients": ["0"]})
     for wrong, words in (
-        (slow, "gpipe, yours: at least a tenth of the step is gone"),
-        (other, "gpipe: the gradients are the same"),
+        (slow, "GPipe, yours: at least a tenth of the step is gone"),
+        (other, "GPipe: the gradients are the same"),
     ):
         false = {"by_name": by_name | {"gpipe": by_name["gpipe"] | {"yours": wrong}}}
         LESSON.hold("order-claims", true={"by_name": by_name}, false=false, words=words)
@@ -103,16 +103,14 @@ def test_ten_copies_are_judged_by_what_arrived(capsys):
     """With the CPU in the place of the other two GPUs: only rank 0 copies, and sees what came."""
     to_the_cpu = SimpleNamespace(full=torch.full, device=lambda *gpu: "cpu")
     names = LESSON.imported | {"torch": to_the_cpu}
-    cell = ast.parse(LESSON.sources["on-gpus"])
-    cell.body = [part for part in cell.body if isinstance(part, ast.FunctionDef)]
-    exec(compile(cell, "on-gpus", "exec"), names)
+    exec(compile(LESSON.sources["three-ways"], "three-ways", "exec"), names)
 
     def loses_one(rank, tensors):
         arrived = names["copies"](rank, tensors)
         return arrived | {9: torch.zeros(64)} if arrived else {}
 
     ways = {"copies": names["copies"], "a copy lost": loses_one, "sends": names["sends"]}
-    names["measured"](Place(hosts=1, ranks_per_host=3), ways, 64)
+    experiment.ten_messages(Place(hosts=1, ranks_per_host=3), ways, 64)
     told = "every rank has its messages"
     assert capsys.readouterr().out.splitlines() == [
         f"copies: {told}: True",

@@ -148,5 +148,5 @@ def test_arms_are_simulated_and_a_circle_is_drawn_and_told():
     assert {row[1] for row in table.rows} == {"never ends"} and "waits" in who_waits
     both = {"queue": {"channel": Channel.ORDERED}, "tags": ARMS["tags"]}
     table, who_waits, figure = pictures.modelled(both, leg=0.0075, watched="gpipe")
-    assert table.rows[0] == ["gpipe", 480, 330] and not who_waits
+    assert table.rows[0] == ["GPipe", 480, 330] and not who_waits
     assert len(figure.axes) == 2, "GPipe in two arms"

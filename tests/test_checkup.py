@@ -9,7 +9,7 @@ import torch
 from pytest import mark
 
 from labkit import launch
-from labkit.ranks.errors import RankError
+from labkit.ranks.errors import LaunchTimeout, RankError
 from tests.planted_jobs import JOBS, hosts_of
 from tests.ranks.nodes import ROOT, python
 
@@ -62,6 +62,31 @@ def test_it_does_so_under_torchrun(tmp_path):
     names_rank_1_and_its_input(done.stdout)
 
 
+def one_rank_raises():
+    from checkup import examine
+
+    for step, _ in enumerate(examine([1, 2])):
+        torch.distributed.all_reduce(torch.ones(10))
+        if step == 5 and torch.distributed.get_rank() == 1:
+            raise ValueError("a bad batch")
+
+
+def one_rank_leaves():
+    from checkup import examine
+
+    for step, _ in enumerate(examine([1, 2])):
+        torch.distributed.all_reduce(torch.ones(10))
+        if step == 5 and torch.distributed.get_rank() == 1:
+            break
+
+
+def one_rank_has_no_data():
+    from checkup import examine
+
+    for _ in examine([1, 2] if torch.distributed.get_rank() == 0 else []):
+        torch.distributed.all_reduce(torch.ones(10))
+
+
 def train(batches, leave_at=None, model=None):
     from checkup import examine
 
@@ -85,3 +110,15 @@ def test_what_cannot_be_examined_is_said_in_a_line(capfd):
         launch(train, [], world_size=2)
     assert launch(train, [1, 2], 4, world_size=2) == ["", ""]
     assert "left its loop in step 5 of 22: nothing is shown" in capfd.readouterr().err
+
+
+def test_a_job_that_breaks_under_it_says_what_broke(capfd):
+    with pytest.raises(ValueError, match="a bad batch"):
+        launch(one_rank_raises, world_size=2)
+    with pytest.raises(RankError, match="rank 1: the loader gave nothing more"):
+        launch(one_rank_has_no_data, world_size=2)
+    with pytest.raises(LaunchTimeout, match="rank 1: finished"):
+        launch(one_rank_leaves, world_size=2, timeout=5)
+    assert "rank 1 left its loop in step 6 of 22" in capfd.readouterr().err
+    with pytest.raises(ValueError, match="needs 2 GPUs; this machine has"):
+        launch(train, [1, 2], world_size=2, backend="nccl")

@@ -120,5 +120,5 @@ def test_a_job_that_breaks_under_it_says_what_broke(capfd):
     with pytest.raises(LaunchTimeout, match="rank 1: finished"):
         launch(one_rank_leaves, world_size=2, timeout=5)
     assert "rank 1 left its loop in step 6 of 22" in capfd.readouterr().err
-    with pytest.raises(ValueError, match="needs 2 GPUs; this machine has"):
-        launch(train, [1, 2], world_size=2, backend="nccl")
+    with pytest.raises(ValueError, match="needs 64 GPUs; this machine has"):
+        launch(train, [1, 2], world_size=64, backend="nccl")

@@ -54,6 +54,22 @@ def test_the_pages_show_the_commands():
     assert LEARNER in readme and LEARNER in instructors and INSTRUCTOR in instructors
 
 
+@mark.slow
+@mark.timeout(250)
+def test_a_learner_and_an_instructor_type_what_the_pages_show(tmp_path):
+    """In a clone of their own."""
+    clone = tmp_path / "clone"
+    shutil.copytree(ROOT, clone, ignore=shutil.ignore_patterns(".*", "work", "build", "notebooks"))
+    for folder in ("exercises", "hand-ins"):
+        hand_in(clone / "work" / folder, RIGHT)
+    for command in (LEARNER, INSTRUCTOR):
+        done = python(*command.split()[1:], cwd=clone, PYTHONPATH=str(clone))
+        assert re.search(r"=+ 5 failed, \d+ passed", done.stdout), done.stdout
+        assert "exercise 2.3: not attempted yet" in done.stdout
+    judged = ElementTree.parse(clone / "work/hand-ins.xml").getroot()
+    assert judged.find("testsuite").get("failures") == "5"
+
+
 REFUSAL = """
 import time
 open("began", "w").close()

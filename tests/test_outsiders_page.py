@@ -1,4 +1,4 @@
-"""docs/labkit.md: what it shows runs as it is written, block after block, in one session."""
+"""docs/labkit.md and README: what they show runs as it is written, in one session."""
 
 import json
 import re
@@ -11,16 +11,23 @@ from tests.ranks.nodes import MARKS, ROOT
 
 pytestmark = mark.slow
 
-BLOCKS = re.findall(r"^```python\n(.*?)^```", (ROOT / "docs/labkit.md").read_text(), re.M | re.S)
+
+def blocks(page):
+    return re.findall(r"^```python\n(.*?)^```", (ROOT / page).read_text(), re.M | re.S)
 
 
-def test_the_page_runs_in_a_notebook_whatever_torchrun_left_in_its_environment(monkeypatch):
+def test_the_readmes_cell_and_the_page_run_whatever_torchrun_left_in_the_environment(
+    monkeypatch,
+):
     for name, value in MARKS.items():
         monkeypatch.setenv(name, value)
-    cells = [nbformat.v4.new_code_cell(block) for block in BLOCKS]
-    assert len(cells) > 8
+    (first,) = blocks("README.md")
+    cells = [nbformat.v4.new_code_cell(block) for block in (first, *blocks("docs/labkit.md"))]
+    assert len(cells) > 9
     notebook = nbformat.v4.new_notebook(cells=cells)
     files.run(notebook, ROOT)
+    (result,) = notebook.cells[0].outputs
+    assert f"# {result.data['text/plain']}: 0 + 1 + 2 + 3" in first
     shown = json.dumps([cell.outputs for cell in notebook.cells])
     assert "waiting in barrier #1 of group default; not there yet: rank 1" in shown
     assert "raised on 2 of 2 ranks (all)" in shown

@@ -100,8 +100,10 @@ def run(course, *arguments):
 @mark.exhaustive
 @mark.timeout(600)
 def test_a_folder_and_its_notebooks_are_a_lesson(course):
-    commands = ("run toy --quick", "sync --outputs", "check", "progress")
-    told = run(course, "-c", ALL, *commands)
+    steps = CONTRIBUTING.partition("\n1. `course/lessons/toy/")[2].partition("\n### ")[0]
+    commands = re.findall(r"`python -m course ([^`]+)`", steps)
+    assert commands == ["run toy", "sync", "sync --outputs", "check"]
+    told = run(course, "-c", ALL, *commands, "progress")
     assert "case  ranks" in told and "running 09_solutions.ipynb" in told
     assert list(course.glob("work/runs/*/toy.png")), "its picture is drawn"
     assert ", 0 problems" in told

@@ -3,6 +3,7 @@
 import os
 import re
 import signal
+import subprocess
 
 from pytest import approx, mark
 
@@ -10,7 +11,7 @@ from labkit.fabric.fabric import Fabric
 from labkit.fabric.plan import address
 from labkit.measure import records
 from tests.fabric.test_fabric import needs_hosts
-from tests.ranks.nodes import MARKS, agent, free_port, python
+from tests.ranks.nodes import MARKS, ROOT, agent, environment, free_port, python
 
 pytestmark = mark.slow
 
@@ -134,6 +135,21 @@ def test_a_rank_that_dies_in_the_middle_ends_the_other_node_and_is_named(tmp_pat
     (_, error), (_, there) = (node.communicate(timeout=60) for node in nodes)
     assert all(node.returncode for node in nodes) and "Error" in error
     assert re.search(r"rank +: 1 .*\n +exitcode +: -9", there), there
+
+
+@mark.exhaustive
+@mark.timeout(400)
+def test_the_command_for_a_cluster_runs_as_its_page_has_it(tmp_path):
+    """Sixteen ranks on this machine, which takes two minutes on two CPUs."""
+    page = (ROOT / "docs/cluster.md").read_text()
+    command = re.search(r"^```bash\n(torchrun .*?)^```", page, re.MULTILINE | re.DOTALL)[1]
+    given = environment(ADDRESS="127.0.0.1")
+    nodes = [
+        subprocess.Popen(["bash", "-c", command], cwd=tmp_path, env=given | {"NODE": str(node)})
+        for node in range(2)
+    ]
+    assert [node.wait(300) for node in nodes] == [0, 0]
+    assert {one.world_size for one in records.load(tmp_path / "records.json")} == {16}
 
 
 @mark.exhaustive

@@ -22,9 +22,9 @@ from nbformat import NotebookNode, v4
 
 from course import catalogue
 from course.catalogue import ROOT
-from course.notebooks import files, hosted
+from course.notebooks import files, hosted, reference
 
-SETTINGS, GLOSSARY = "docs/edition", "docs/glossary.md"
+SETTINGS, GLOSSARY, REFERENCE = "docs/edition", "docs/glossary.md", "docs/reference.md"
 GUIDES = (
     *("FIELD_GUIDE.md", "docs/labkit.md", "docs/own-logs.md", "docs/hardware.md"),
     *("docs/pipelines-on-nccl.md", "docs/cluster.md", "INSTRUCTORS.md", "docs/rooms.md"),
@@ -99,7 +99,8 @@ def pages(runs: Path, *, reuse: bool = False) -> Iterator[tuple[str, str]]:
         text = (ROOT / name).read_text(encoding="utf-8")
         for case in cases:
             text = text.replace(f"`{case}`", f"[`{case}`](/cases/{case}.md)")
-        yield name, text
+        yield name, text.replace("`docs/reference.html`", f"[a page of its own](/{REFERENCE})")
+    yield REFERENCE, reference.page()
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
     opening = readme.partition("<!-- end of badges -->")[2].partition("## The lessons")[0]
     sets = [*map(_name, exercises), "cases/index.md"]
@@ -110,7 +111,7 @@ def pages(runs: Path, *, reuse: bool = False) -> Iterator[tuple[str, str]]:
         f"stays in your browser. To run it on a machine of yours, read on.\n{opening}\n"
         f"{_toctree(map(_name, lessons), ':caption: Lessons')}\n"
         f"{_toctree(sets, ':caption: Exercises and cases', depth=2)}\n"
-        f"{_toctree([*GUIDES, GLOSSARY], ':caption: Guides')}"
+        f"{_toctree([*GUIDES, REFERENCE, GLOSSARY], ':caption: Guides')}"
     )
     yield "index.md", front
 

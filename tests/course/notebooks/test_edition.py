@@ -126,6 +126,9 @@ def test_exercises_come_without_their_solutions(monkeypatch, tmp_path):
     assert all("BEGIN SOLUTION" not in page for page in pages.values())
     assert all(name in pages for name in edition.GUIDES)
     assert "[`228-bytes`](/cases/228-bytes.md)" in pages["FIELD_GUIDE.md"]
+    assert "](/docs/reference.md)" in pages["docs/labkit.md"]
+    assert "\ndocs/reference.md\n" in pages["index.md"]
+    assert "### labkit.measure.wire.meter\n" in pages["docs/reference.md"]
 
 
 @pytest.fixture(scope="module")

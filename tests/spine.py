@@ -175,10 +175,13 @@ def verdicts_in_sight(notebook):
         answer = call.args[1] if name == "reconcile" and len(call.args) > 1 else None
         if isinstance(answer, ast.IfExp):
             answer = answer.body
-        letter = answer and isinstance(constant(answer), str)
-        folded = hosted.FOLDED in cell.metadata.get("tags", [])
-        if letter and (not folded or answer.lineno == 1):  # a fold shows its first line
-            yield f"{constant(call.args[0])}: fold {cell.id}, which says what is right"
+        if answer is None or not isinstance(constant(answer), str):
+            continue  # no letter that one could read
+        key = constant(call.args[0])
+        if hosted.FOLDED not in cell.metadata.get("tags", []):
+            yield f"{key}: fold {cell.id}, which says what is right"
+        elif answer.lineno == 1:
+            yield f"{key}: {cell.id} says what is right in its first line, which a fold shows"
 
 
 def tells(cell, answer, question):

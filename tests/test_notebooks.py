@@ -99,6 +99,9 @@ def test_what_is_given_away_would_be_seen():
     assert "9.b: fold both" in next(spine.verdicts_in_sight(folded))
     both.metadata["tags"] = [hosted.FOLDED]
     assert [*spine.verdicts_in_sight(folded)] == []
+    both.source = both.source.partition("\n")[2]
+    told = "9.b: both says what is right in its first line, which a fold shows"
+    assert [*spine.verdicts_in_sight(folded)] == [told]
     computed = cell("end", 'reconcile("9.a", f(), tier="MEASURED")')
     assert walk(spoilt, ask, run, computed) == []
     assert walk(spoilt, ask, run, computed, **{"9.a": 6.551})

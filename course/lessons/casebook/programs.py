@@ -3,6 +3,8 @@
 Every program notes its phases, ``with phase("compute")``, and returns what must stay the same when
 the fault is mended. Where a rank of the real job computes on a GPU of its own, it sleeps here:
 ranks of a lesson share a few CPUs. The fault itself never sleeps.
+
+`cases.json` names these functions, and `cases.py` takes them from here by their names.
 """
 
 import contextlib

@@ -69,6 +69,18 @@ def test_a_lessons_launch_stays_on_the_cpu_and_the_page_of_your_gpus_has_every_r
     assert len(pairs) == gpus * (gpus - 1)
 
 
+TIMED = """
+from course.place import launch
+import torch.distributed as dist
+print(launch(dist.get_world_size, world_size=2))
+"""
+
+
+def test_a_lessons_launch_does_not_wait_for_cuda_to_start(box):
+    done = box.run(2, TIMED, START=100, timeout=50)
+    assert done.returncode == 0 and "[2, 2]" in done.stdout, done.told
+
+
 FAILS = """
 import torch, torch.distributed as dist
 from labkit import device, launch
@@ -103,6 +115,15 @@ def test_variables_without_local_world_size_take_each_hosts_gpus(gpus, says, box
     assert done.returncode == 0 and says in done.told, done.told
 
 
+CARRIED_BY = {
+    "passport": {"nccl"},
+    "gloo-scaling": {"nccl"},
+    "pipeline-p2p": {"gloo"},
+    "equivalent-collectives": {"nccl"},
+}
+"""By experiment: what its records say of a job's ranks that have both."""
+
+
 @by_night
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("name", catalogue.experiments())
@@ -111,6 +132,9 @@ def test_each_experiment_runs_on_a_jobs_ranks_beside_gpus(name, tmp_path, box):
     command = ["-m", "course", "run", name, "--quick", "--out", file]
     done = box.run(3, *command, ranks=3, timeout=500)
     assert done.returncode == 0, done.told[-3000:]
+    records = json.loads(file.read_text())["records"]
+    found = {record["provenance"]["backend"] for record in records}
+    assert found == CARRIED_BY.get(name, found)
 
 
 SMALLER = {
@@ -125,19 +149,40 @@ SMALLER = {
 
 @by_night
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("gpus", [3, 8])
+@pytest.mark.parametrize("gpus", [1, 2, 3, 4, 6, 8])
 @pytest.mark.parametrize("path", LESSONS, ids=lambda p: p.stem)
 def test_all_cells_of_a_lesson_run_and_cuda_starts_only_in_those_for_gpus(
     path, gpus, tmp_path, box
 ):
     """The notebook's own process starts it, too: records name the GPUs."""
     log, smaller = tmp_path / "log", [SMALLER[path.stem]] if path.stem in SMALLER else []
-    done = box.run(gpus, ROOT / "tests/rehearsal/cells.py", path, *smaller, LOG=log, timeout=500)
+    done = box.run(gpus, CELLS, path, *smaller, LOG=log, timeout=500)
     assert done.returncode == 0, done.told[-3000:]
     lines = [line.split()[:2] for line in log.read_text().splitlines()] if log.exists() else []
     on_gpus = sum(line == ["asks", "nccl"] for line in lines)
     assert sum(line[0] == "cuda" for line in lines) <= on_gpus + 1, "it has a rank that needs none"
     assert all(line[1] in ("gloo", "nccl") for line in lines if line[0] == "asks")
+
+
+CELLS = ROOT / "tests/rehearsal/cells.py"
+LESSON_06 = ["imports", "posted", "posted-run", "repair", "on-gpus"]
+
+
+def test_lesson_06_takes_a_smaller_sum_where_a_gpu_has_no_room(box):
+    notebook = ROOT / "notebooks/06_equivalent_collectives.ipynb"
+    done = box.run(2, CELLS, notebook, *LESSON_06, MEMORY=5e7)
+    assert done.returncode == 0 and "S is 0.00745 GiB here" in done.stdout, done.told[-3000:]
+    assert "the long repair fills 5 times that" in done.stdout
+
+
+ON_ALL = ["imports", "machine", "here", "clock", "order", "late", "posted"]
+
+
+@by_night
+def test_the_cells_of_the_gpus_notebook_run_on_two_gpus_as_far_as_kernels_are_not_asked_for(box):
+    done = box.run(2, CELLS, ROOT / "notebooks/gpus.ipynb", *ON_ALL, timeout=250)
+    assert done.returncode == 0 and "failed" not in done.stdout, done.told[-3000:]
+    assert "held: all but the third of lesson 06 end" in done.stdout and "6 ended" in done.stdout
 
 
 CHECKUP = ROOT / "examples/checkup.py"

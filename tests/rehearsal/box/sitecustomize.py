@@ -483,7 +483,8 @@ def play_groups():
                 connect(pg, "all", range(pg.size()), gpu)
             begin = time.time_ns()
             work = plain(pg, *args, **kwargs)
-            carried.append((begin, time.time_ns()))
+            peer = args[1] if name in ("send", "recv") else None
+            carried.append((begin, time.time_ns(), name, peer, pg))
             return Pending(work)
 
         setattr(dist.ProcessGroup, name, call)
@@ -539,7 +540,9 @@ def play_groups():
 
 
 def play_recorder(carried):
-    """Let the flight recorder name NCCL as the one that carried a call."""
+    """Let the flight recorder name NCCL as the one that carried a call, messages too: gloo's are not
+    recorded, NCCL's are as "nccl:send 0->1" (ProcessGroupNCCL.cpp, `send` and `pointToPoint`).
+    """
     import json
 
     import torch
@@ -549,8 +552,15 @@ def play_recorder(carried):
     def dump(*args, **kwargs):
         found = json.loads(plain(*args, **kwargs))
         for entry in found.get("entries", []):
-            if any(begin <= entry["time_created_ns"] <= end for begin, end in carried):
+            if any(begin <= entry["time_created_ns"] <= end for begin, end, *_ in carried):
                 entry["profiling_name"] = entry["profiling_name"].replace("gloo:", "nccl:")
+        messages = [call for call in carried if call[3] is not None]
+        for number, (begin, _, name, peer, pg) in enumerate(messages, 1):
+            pair = (pg.rank(), peer) if name == "send" else (peer, pg.rank())
+            entry = {"profiling_name": "nccl:{} {}->{}".format(name, *pair), "is_p2p": True}
+            entry |= {"time_created_ns": begin, "process_group": [pg.group_name, "default_pg"]}
+            entry |= {"p2p_seq_id": number, "collective_seq_id": 0, "retired": True}
+            found.setdefault("entries", []).append(entry)
         return json.dumps(found).encode()
 
     kept._dump_fr_trace_json = dump

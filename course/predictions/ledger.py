@@ -24,6 +24,7 @@ from course.other_programs import limit
 from course.predictions import ending, forms, judging, ledger_file
 from course.predictions.board import Board, show_verdict
 from course.predictions.forms import Quiz
+from course.predictions.judging import Rounds
 from course.predictions.ledger_file import Entry
 from labkit.measure.records import Record, Tier, tiers_of
 
@@ -211,6 +212,7 @@ def reconcile(
     records: Iterable[Record] | None = None,
     model: float | None = None,
     others: float | None = None,
+    rounds: Rounds = None,
     because: str = "",
     ours: Board | None = None,
 ) -> None:
@@ -228,6 +230,8 @@ def reconcile(
         model: What a model says, in the same unit.
         others: CPUs that other programs used meanwhile, where no records tell: a figure that they
             disturbed is shown, and judges a prediction only that is off by more than they explain.
+        rounds: Of a figure that a claim is about, too: what that claim is given. Where its rounds
+            decide, whatever other programs did, they decide here as well.
         because: Of a vote: which run decided it, in a sentence.
         ours: With a board: the same board of a calm machine, which folds below.
 
@@ -250,6 +254,8 @@ def reconcile(
     known = [record.others for record in records if record.others is not None]
     others = max(known, default=others)
     others = others if others and others > limit() else None
+    if rounds is not None and judging.judge(rounds, others=others).outcome is not None:
+        others = None
     entry = ledger_file.entry(key)
     if not isinstance(measured, str):
         measured = float(measured)

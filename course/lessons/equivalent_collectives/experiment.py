@@ -122,6 +122,27 @@ def moved_by(third: Callable, repairs: Mapping[str, Any], numel: int = 2**18) ->
     return moved
 
 
+def as_printed(
+    place: Place, whole_sums: Sequence[Callable], third: Callable, floats: int
+) -> list[Record]:
+    """Time the puzzle's functions as printed, each from its first line to its last but its group.
+
+    Args:
+        place: Where they run.
+        whole_sums: The first two functions, which are given the ranks and the floats.
+        third: The third, given the lengths of its tensors; it runs with both repairs.
+        floats: Of S, or fewer where memory has no room for the long repair.
+    """
+    n, floats = place.world_size, room_for(place, floats)
+    calls = {function.__name__: (function, n, floats) for function in whole_sums}
+    for repair, lengths in {"short": (1, 1 / n, 1), "long": (n, 1, n)}.items():
+        by_name = dict(zip(("input", "output", "gathered"), lengths, strict=True))
+        calls[f"the third, {repair} repair"] = (third, by_name, floats)
+    ranks = {name: place.launch(programs.timed, *call) for name, call in calls.items()}
+    options = {"experiment": "printed", "nbytes": 4 * floats}
+    return [place.record(name, samples, **options) for name, samples in ranks.items()]
+
+
 def room_for(place: Place, floats: int) -> int:
     """Ask every rank how many floats S may have; say so where they are fewer than wanted."""
     room = min(place.launch(programs.most_floats, floats))

@@ -324,6 +324,16 @@ def test_a_disturbed_figure_judges_no_prediction(others, says, capsys):
     assert ledger_file.entry("01.slope").counts == (others < 1)
 
 
+@mark.parametrize(
+    ("rounds", "judged"), [([True] * 3, True), ([False] * 3, True), ([True, False], False)]
+)
+def test_rounds_that_agree_judge_a_prediction_as_they_do_a_claim(rounds, judged, capsys):
+    ask(value=6, low=4, high=9)
+    ledger.reconcile("01.slope", 15, records=[made(others=1.5)], rounds=rounds)
+    assert ("Not judged" in capsys.readouterr().out) != judged
+    assert ledger_file.entry("01.slope").counts == judged
+
+
 def test_what_is_off_by_more_than_others_explain_is_judged_and_does_not_count(capsys):
     ask(value=1e6)
     ledger.reconcile("01.slope", 1717, tier="MEASURED", others=1.7)

@@ -112,10 +112,11 @@ def test_ranks_that_do_not_divide_the_bytes_sum_a_little_less(ranks):
 
 def test_the_printed_functions_are_timed_on_any_number_of_ranks_without_making_their_group():
     names = CELLS.run("posted", "posted-run", "repair", "on-gpus")
-    made = names["as_printed"](Place(hosts=1, ranks_per_host=3), 2**10)
+    place, of_cells = Place(hosts=1, ranks_per_host=3), (names["whole_sums"], names["third"])
+    made = experiment.as_printed(place, *of_cells, 2**10)
     assert len(made) == 4 and {record.nbytes for record in made} == {4 * 1023}
-    timed, function = names["timed"], names["reduce_broadcast_sum"]
-    assert launch(groups_made, timed, function, 3, 1023, world_size=3) == [1] * 3
+    given = programs.timed, names["reduce_broadcast_sum"], 3, 1023
+    assert launch(groups_made, *given, world_size=3) == [1] * 3
 
 
 def test_the_long_repair_is_asked_for_no_more_than_memory_has():

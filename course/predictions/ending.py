@@ -54,9 +54,15 @@ def outcome(entry: Entry) -> str:
     elif entry.explained:
         mark = ", not judged beside other programs"
     else:
-        near = entry.answer == entry.measured or (entry.counts and entry.miss < 2)
-        mark = " ✔" if (near if entry.inside is None else entry.inside) else ""
+        mark = " ✔" if _came_true(entry) else ""
     return f"{result}{mark}."
+
+
+def _came_true(entry: Entry) -> bool:
+    """Tell whether the result lies in the range, or, without one, within a factor of two."""
+    if entry.inside is not None:
+        return entry.inside
+    return entry.answer == entry.measured or (entry.counts and entry.miss < 2)
 
 
 def _can(lesson: catalogue.Lesson) -> str:

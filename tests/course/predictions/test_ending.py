@@ -14,6 +14,9 @@ def test_a_card_says_what_was_found_what_one_can_do_and_what_became_of_bets(book
     for key, question, unit, value, measured in (*bets, ("where", "In which?", "call", 0, 0)):
         ledger.predict(f"02.{key}", question, unit, value=value)
         ledger.reconcile(f"02.{key}", measured, tier="MEASURED")
+    for key, low, high in (("inside", 1, 500), ("outside", 90, 110)):
+        ledger.predict(f"02.{key}", f"And {key}?", "ms", value=100, low=low, high=high)
+        ledger.reconcile(f"02.{key}", 120 if key == "outside" else 400, tier="MEASURED")
     ledger.choose("02.why", "Why?", ["bytes", "a late rank"], answer="b")
     ledger.reconcile("02.why", "b", tier="RECORDED")
     ledger.choose("02.open", "Which?", ["x", "y"], answer="a")
@@ -29,6 +32,8 @@ def test_a_card_says_what_was_found_what_one_can_do_and_what_became_of_bets(book
         "How many? You said 20 calls; it was 22 calls ✔.",
         "How far? You said 1 ms; it was 300 ms.",
         "In which? You said 0 call; it was 0 call ✔.",
+        "And inside? You said 100 ms (1 to 500); it was 400 ms ✔.",
+        "And outside? You said 100 ms (90 to 110); it was 120 ms.",
         "Why? You said b) a late rank; it was b) a late rank ✔.",
         "Which? You said a) x; not judged yet.",
         "Who? You said a) x; your run leaves a or b.",

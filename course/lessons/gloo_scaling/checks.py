@@ -326,7 +326,7 @@ FLEETS = (
     Fleet(
         "one rank pays",
         {"thin": 4_000, "fat": 4_000_000, "thinner": 1_000},
-        {"thin": (3, 3, 45), "fat": (15, 15, 15), "thinner": (3, 3, 3)},
+        {"thin": (7, 7, 45), "fat": (15, 15, 15), "thinner": (2, 2, 2)},
         {"thin": [2]},
     ),
     Fleet(

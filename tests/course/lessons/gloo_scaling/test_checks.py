@@ -91,6 +91,7 @@ def test_right_answers_in_another_style_pass(check, answer, capsys):
         (confined, answers.leaves_out_a_cpu_of_the_mask, '"0-47" are 48'),
         (who_pays, answers.compares_the_slowest_ranks, "*own* time"),
         (who_pays, answers.pays_for_the_wait, "rank that is late"),
+        (who_pays, answers.compares_with_the_fewest_bytes, "sends the *most* bytes"),
         (who_pays, lambda programs, nbytes: {"pieces": [0, 1, 2]}, "another type was returned"),
     ],
 )
@@ -98,14 +99,6 @@ def test_wrong_answers_are_told_why_without_a_line_of_ours(check, answer, words)
     message = refusal(check, answer)
     assert words in message
     assert "/checks.py" not in message and "/meetings.py" not in message
-
-
-def test_a_comparison_with_the_fewest_bytes(monkeypatch):
-    """In the first fleet noise decides who pays, and so what is said: it is left out."""
-    monkeypatch.setattr(checks, "FLEETS", checks.FLEETS[1:])
-    message = refusal(who_pays, answers.compares_with_the_fewest_bytes)
-    assert "sends the *most* bytes" in message
-    assert "/checks.py" not in message
 
 
 @pytest.mark.parametrize(

@@ -36,7 +36,7 @@ export default define({
     {
       text: "Halve that lap: eight customers, 120 ms elsewhere or less, a lap of 80 ms. There is no second counter.",
       met: (state) => state.customers === 8 && lap(state) <= 80,
-      after: "You have found the rule. As long as the counter is idle for at least one customer's work in each lap, a further customer costs nobody anything. Once it is never idle, a lap takes customers × work. So half the work is what helps: act 3 does it.",
+      after: "You have found the rule. As long as the counter is idle for at least one customer's work in each lap, a further customer costs nobody anything. Once it is never idle, a lap takes customers × work.",
     },
   ],
   height: () => TOP + ROW * MOST + 128,

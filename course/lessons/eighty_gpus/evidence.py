@@ -138,6 +138,13 @@ def group(host: int) -> str:
     return "nine" if host in NINE else "alone" if host == 8 else "rest"
 
 
+def hosts_in_order() -> list[int]:
+    """Return the seventeen hosts as a matrix is to show them: those of one group side by side."""
+    return sorted(
+        range(1, 18), key=lambda host: (["nine", "rest", "alone"].index(group(host)), host)
+    )
+
+
 def called_slow(test: PairTest, nine: Collection[int]) -> bool:
     """Tell what our rule says: a message into 9d of one of the nine, but not from their own 9d."""
     own = dict(zip(test.pair, test.gpus, strict=True))

@@ -106,6 +106,16 @@ def worst_hosts() -> Table:
     return Table(columns, rows, title="Pairs of seventeen hosts, at 16 GiB (PUBLISHED)")
 
 
+def keys() -> dict[str, Callable[[PairTest], set]]:
+    """Return what tests may be counted by, each with the values of it that a test has."""
+    return {
+        "a host": lambda test: {*test.pair},
+        "a slot at work": lambda test: {*test.gpus[0], *test.gpus[1]},
+        "a slot that sends": lambda test: {slots[-1] for slots in test.gpus},
+        "a slot that receives": lambda test: {slot for _, _, slot in test.messages()},
+    }
+
+
 def by_value(
     tests: Iterable[PairTest], name: str, values_of: Callable[[PairTest], Iterable[object]]
 ) -> Table:
@@ -201,6 +211,27 @@ def alone_into(slot: str) -> dict[int, list[int]]:
         if len(hit) == 1:
             found[hit[0]].append(test.is_slow)
     return {host: [sum(tests), len(tests)] for host, tests in found.items()}
+
+
+def by_host(suspect: object, tests: Iterable[PairTest]) -> tuple[str, list[int], Table]:
+    """Count by host what goes into a slot alone: of two messages into it either may be the one.
+
+    Where no slot is named (`...`), the first one that is at work in all slow tests is taken.
+
+    Returns:
+        The slot; the hosts that have a slow test; and the table.
+    """
+    whose = "your suspect"
+    if suspect is ...:
+        whose = "this cell's guess: the first address that all slow tests have"
+        at_work = keys()["a slot at work"]
+        suspect = min(set.intersection(*(at_work(test) for test in tests if test.is_slow)))
+    slot = str(suspect)
+    counts = alone_into(slot)
+    rows = [[host, *found] for host, found in counts.items()]
+    columns = ["a message goes into it on host", "slow", "tests"]
+    accused = [host for host, (slow, _) in counts.items() if slow]
+    return slot, accused, Table(columns, rows, title=f"Slot {slot} ({whose})")
 
 
 def by_senders() -> Table:

@@ -293,3 +293,16 @@ def test_polaris_uses_two_wires_or_more():
     assert 25 < rows[0]["busbw_gbs"] < 25 * SOURCES["polaris_cards"].value
     (tcp,) = pick(logs.polaris(), nccl=2.18, setup=1, hosts=2, bytes=2**30)
     assert tcp["busbw_gbs"] == SOURCES["default_is_tcp"].value
+
+
+@pytest.mark.parametrize(
+    ("suspect", "slot", "whose"), [(..., "9d", "this cell's guess"), ("9d", "9d", "your suspect")]
+)
+def test_a_suspect_accuses_the_hosts_in_which_it_is_alone_and_slow(suspect, slot, whose):
+    sendrecv = select(seventeen_hosts(), collective="sendrecv")
+    found, accused, table = logs.by_host(suspect, sendrecv)
+    assert found == slot and whose in table.title and {*accused} == NINE
+
+
+def test_the_matrix_has_the_hosts_of_a_group_side_by_side():
+    assert evidence.hosts_in_order() == [*sorted(NINE), 5, 7, 10, 11, 13, 14, 15, 8]

@@ -389,7 +389,8 @@ def hang():
 
 
 CALLS = "allreduce allreduce_coalesced broadcast reduce allgather _allgather_base gather scatter "
-CALLS += "reduce_scatter _reduce_scatter_base alltoall alltoall_base send recv barrier"
+CALLS += "reduce_scatter _reduce_scatter_base alltoall alltoall_base send recv barrier "
+CALLS += "reduce_scatter_single all_gather_single all_to_all_single"  # their names from 2.13 on
 
 
 def play_groups():
@@ -531,7 +532,8 @@ def play_groups():
         return plain_barrier(group, async_op, device_ids, **kwargs)
 
     for name in CALLS.split():
-        through(name)
+        if hasattr(dist.ProcessGroup, name):
+            through(name)
     c10d._new_process_group_helper, c10d._abort_process_group = helper, abort_process_group
     for function in (init_process_group, destroy_process_group, batch_isend_irecv, barrier):
         setattr(dist, function.__name__, function)

@@ -73,7 +73,11 @@ def test_the_script_and_the_number_of_cpus_are_as_recorded():
     own = sorted(f"{evidence.cpus_of(one, two):.1f}" for one, two in rounds)
     holds(CORE, "many-means", "{}, {} and {}".format(*theirs), f"{own[0]} to {own[-1]}")
     said = f"({min(theirs)} to {max(theirs)} in three rounds, in which my own two CPUs come out as "
-    holds(CORE, "reply", f"{cpus[0]} CPUs like mine {said}{own[0]} to {own[-1]})")
+    about = evidence.cpus_of(one, asker)
+    holds(CORE, "reply", f"{about:.1f} CPUs like mine {said}{own[0]} to {own[-1]})")
+    eight = sorted(1e3 * posted("a quota of one CPU", number)[8] for number in range(3))
+    said = f"{1e3 * limited[8]:.1f} ms ({eight[0]:.1f} to {eight[-1]:.1f} in three rounds"
+    holds(CORE, "reply", said)
 
 
 def test_the_board_is_as_recorded():

@@ -196,7 +196,7 @@ def every_schedule(
     """
     ways = dict(arms)
     for arm in never_ending(arms):
-        print(f"{arm} never ends, so our order runs in its place: by when[t].begin.")
+        print(f"{arm} never ends, so our order runs in its place.")
         ways[arm] = {"channel": Channel.ORDERED, "order": by_begin}
     cases = [Case(schedule, **how) for schedule in SCHEDULES for how in ways.values()]
     print(f"{len(cases)} pipelines on three ranks, in turns, three rounds: a quarter of a minute.")

@@ -29,7 +29,6 @@ from course.predictions import ledger_file
 from course.predictions.board import Board, Experiment
 from course.predictions.judging import outcome, outcomes
 from course.runs import Say, quiet
-from labkit.measure import records
 from labkit.measure.records import Record
 
 __all__ = ["Board", "Experiment", "Investigation", "outcome", "outcomes"]
@@ -68,6 +67,6 @@ class Investigation:
     def recorded(self, world: str = "") -> Board:
         """Return the board of our calm run, or of the world in which a suspect is guilty."""
         board = self.empty()
-        (recording,) = (x.recording for x in catalogue.find().values() if x.number == self.lesson)
-        self.tests(board, records.load(recording, recorded=True), world)
+        (lesson,) = (x for x in catalogue.find().values() if x.number == self.lesson)
+        self.tests(board, lesson.recorded(), world)
         return board

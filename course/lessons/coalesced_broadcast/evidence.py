@@ -144,7 +144,12 @@ def _fewer_faults(small: Record, huge: Record) -> bool:
 def hold_all(board: Board, records: Sequence[Record], world: str) -> None:
     """Hold all suspects to what was recorded of a world."""
     for name in programs.EXPERIMENTS:
-        hold(board, [r for r in in_world(records, world) if r.params.get("asks") == name])
+        of_this = [r for r in in_world(records, world) if r.params.get("asks") == name]
+        if not of_this:
+            where = f"the world of {world}" if world else "the lesson's own world"
+            command = f"python -m course record {problem.NAME} --only {world or 'own'}"
+            raise LookupError(f"of experiment {name} nothing is recorded in {where}: `{command}`")
+        hold(board, of_this)
 
 
 INVESTIGATION = Investigation(

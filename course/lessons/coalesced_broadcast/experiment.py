@@ -11,11 +11,11 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from course import catalogue
 from course.comm import shapes
 from course.lessons.coalesced_broadcast import programs
 from course.place import Place
 from course.runs import Say, quiet
-from labkit.measure import records
 from labkit.measure.records import Record
 from labkit.ranks import torchrun
 
@@ -103,7 +103,7 @@ def compare(
 
     if asks_huge and huge_pages() not in GIVEN:
         print(f"{pages_here()}\nShown instead: what another machine measured (RECORDED).")
-        found = records.load(RECORDING, recorded=True, experiment=NAME)
+        found = catalogue.experiment(NAME).recorded()
     else:
         place = place or Place(2, rate)
         found = place.records(measure, recording=RECORDING, experiment=NAME, cases=possible)

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 
 from course.lessons.equivalent_collectives.programs import QUARTER
 from course.predictions.investigation import Board, Experiment, Investigation, outcome, outcomes
-from course.runs import in_world
+from course.runs import by_case, in_world
 from labkit.measure.records import Record
 
 ONE, TWO = "all_reduce", "reduce_scatter + all_gather"
@@ -85,8 +85,7 @@ def sums(board: Board, seconds: Sequence[float], records: Mapping[str, Record]) 
 
 def hold_all(board: Board, records: Sequence[Record], world: str) -> None:
     """Hold all suspects to what was recorded of a world; c is guilty in the lesson's own."""
-    prefix = f"world {world or 'c'}: "
-    ways = {r.case.removeprefix(prefix): r for r in in_world(records, world or "c")}
+    ways = by_case(in_world(records, world or "c"))
     order(board, ways)
     rounds(board, ways)
     sent(board, {name: max(map(sum, r.values["matrix"])) for name, r in ways.items()}, ways)

@@ -17,13 +17,13 @@ from typing import Any
 import numpy as np
 import torch
 
-from course import runs
+from course import catalogue, runs
 from course.comm.collectives import pattern
 from course.lessons.equivalent_collectives import programs
 from course.lessons.equivalent_collectives.programs import CONTROL, STEPS, TREES, WAYS, Way
 from course.place import Place, launch
 from labkit.fabric.errors import FabricUnavailable
-from labkit.measure import records, timing, wire
+from labkit.measure import timing, wire
 from labkit.measure.records import Record, Tier
 
 NAME = "equivalent-collectives"
@@ -55,16 +55,17 @@ def compare(
     ways = {**ways, **{name + programs.QUARTER: way for name, way in ways.items() if quarters}}
     measure = functools.partial(measured, ways=ways, nbytes=nbytes, iters=iters)
     found = place.records(measure, recording=RECORDING, experiment=NAME, cases=ways, say=say)
-    by_way = runs.by_case(r for r in found if r.nbytes == programs.given(r.case, nbytes))
+    own = runs.in_world(found, "")
+    by_way = runs.by_case(r for r in own if r.nbytes == programs.given(r.case, nbytes))
     if missing := ways.keys() - by_way.keys():
         raise LookupError(f"no links can be made here, and nobody recorded {sorted(missing)}.")
     return {name: by_way[name] for name in ways}
 
 
 def measured(
-    here: Place, ways: Mapping[str, Way], nbytes: int, iters: int, *, named: str = "", **values: Any
+    here: Place, ways: Mapping[str, Way], nbytes: int, iters: int, **values: Any
 ) -> list[Record]:
-    """Run the ways at a place that is up; `named` stands before their names in the records."""
+    """Run the ways at a place that is up; `values` go into every record."""
     ranks = here.launch(programs.measure, dict(ways), nbytes, iters, timeout=120.0)
     made = []
     for name in ways:
@@ -72,7 +73,7 @@ def measured(
         found = {x: all(one[x] for one in mine) for x in ("right", "copied")}
         found |= {"matrix": _sent([one["report"] for one in mine], size), **values}
         samples = [one["samples"] for one in mine]
-        made.append(here.record(named + name, samples, experiment=NAME, nbytes=size, values=found))
+        made.append(here.record(name, samples, experiment=NAME, nbytes=size, values=found))
     return made
 
 
@@ -99,8 +100,8 @@ def counted(reports: Sequence[wire.Report], nbytes: int, name: str) -> np.ndarra
     """
     if (sent := _sent(reports, nbytes)) is None:
         print(f"Nobody can count bytes here: {name} as counted on another machine (RECORDED).")
-        earlier = records.load(RECORDING, recorded=True, experiment=NAME)
-        sent = next(r.values["matrix"] for r in earlier if r.case == name)
+        earlier = runs.by_case(runs.in_world(catalogue.experiment(NAME).recorded(), ""))
+        sent = earlier[name].values["matrix"]
     return np.array(sent)
 
 

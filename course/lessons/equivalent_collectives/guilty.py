@@ -68,6 +68,6 @@ def measure(guilty: str) -> list[Record]:
     ways: dict[str, Way] = {ONE: dist.all_reduce, TWO: partial(programs.then_gather, first=first)}
     ways |= {name + programs.QUARTER: way for name, way in ways.items()}
     ways |= {FIRST: alone, SECOND: programs.all_gather}
-    values = {"named": f"world {guilty}: ", "sums": problem.without_a_wire(sums)}
-    measured = partial(problem.measured, ways=ways, nbytes=problem.NBYTES, iters=5, **values)
+    seconds = problem.without_a_wire(sums)
+    measured = partial(problem.measured, ways=ways, nbytes=problem.NBYTES, iters=5, sums=seconds)
     return problem.FOUR.watched(measured)

@@ -17,16 +17,15 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from course import runs
+from course import catalogue, runs
 from course.lessons.gloo_scaling import programs, quota
 from course.place import Place
 from course.runs import in_world
-from labkit.measure import records, sched
+from labkit.measure import sched
 from labkit.measure.records import Record
 from labkit.ranks import affinity, torchrun
 
 NAME = "gloo-scaling"
-RECORDING = Path(__file__).with_name("recording.json")  # of a virtual machine of two CPUs
 ROUNDS, MOST = 3, 8  # of an experiment; and its most pairs
 LONE = 800
 """Calls where one pair alone calls in C: how ranks meet, before, costs the more the more exist."""
@@ -93,7 +92,7 @@ def can_measure() -> bool:
 
 def recorded(part: str) -> list[Record]:
     """Return what a part of `run` gave on the machine where it was recorded."""
-    own = in_world(records.load(RECORDING, recorded=True), "")
+    own = in_world(catalogue.experiment(NAME).recorded(), "")
     return [record for record in own if record.params["part"] == part]
 
 

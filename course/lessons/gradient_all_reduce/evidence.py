@@ -9,12 +9,11 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
-from course import published
+from course import catalogue, published
 from course.lessons.gradient_all_reduce import experiment as problem
 from course.predictions.investigation import Board, Experiment, Investigation, outcomes
 from course.predictions.judging import judge
 from course.runs import by_case, in_world
-from labkit.measure import records as measured_records
 from labkit.measure.records import Record, bus_factor
 
 DELAY = 0.3  # seconds by which the late rank is late
@@ -311,7 +310,7 @@ def cure_in_words(records: Sequence[Record]) -> str:
 def recorded_rung() -> str:
     """Tell in a line what rung 3b took in our recorded run, as a ground for a prediction."""
     rung = "3b: all at once, after backward"
-    record = by_case(measured_records.load(problem.RECORDING, recorded=True))["rungs"]
+    record = by_case(catalogue.experiment(problem.NAME).recorded())["rungs"]
     (backward, _), moved = problem.lengths(record)[rung], _ms(problem.exposed(record)[rung])
     takes = f"backward takes {1e3 * backward:.0f} ms, and then the buckets move for {moved} ms."
     return f"RECORDED, rung {rung.partition(':')[0]}: {takes}"

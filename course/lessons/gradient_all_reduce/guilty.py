@@ -131,7 +131,7 @@ def _measured(here: Place, guilty: str, world: World) -> Record:
         "spreads": [_spread(step) for step in zip(*(r["steps"][1:] for r in slow), strict=True)],
         "benchmark": [max(seconds) for seconds in zip(*alone, strict=True)][1:],
     }
-    return here.record(f"guilty: {guilty}", small, experiment=problem.NAME, values=values)
+    return here.record(f"world {guilty}", small, experiment=problem.NAME, values=values)
 
 
 def _median(ranks: list[dict]) -> list[dict[str, float]]:

@@ -9,20 +9,17 @@ import functools
 import inspect
 import itertools
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import Any
 
-from course import runs
+from course import catalogue, runs
 from course.lessons.p2p_topology import flows, programs
 from course.lessons.p2p_topology.topology import PUZZLE, Ways
 from course.place import Place
 from labkit.fabric.errors import FabricUnavailable
 from labkit.fabric.fabric import Fabric
-from labkit.measure import records
 from labkit.measure.records import Provenance, Record, Tier
 
 NAME = "p2p-topology"
-RECORDING = Path(__file__).with_name("recording.json")
 SCALE = 1 / 4000
 NBYTES, CHUNK = 2_000_000, 62_500
 SRC, DSTS, FAR = 0, (1, 2, 4), 2
@@ -98,7 +95,7 @@ def on_links(
             return runs.watched(lambda: measure(here))
     except FabricUnavailable as reason:
         say(f"{reason}\nShown instead: what another machine measured (RECORDED).")
-    recorded = runs.by_case(records.load(RECORDING, recorded=True, experiment=NAME))
+    recorded = runs.by_case(catalogue.experiment(NAME).recorded())
     return [recorded.get(case) or modelled(case, fields) for case, fields in cases.items()]
 
 

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+from course import catalogue
 from course.checks import checking
 from course.checks.checking import CheckFailed, hold
 from course.checks.memory import Allocated
@@ -20,13 +21,13 @@ from course.lessons.pipeline_p2p.programs import Workload, train
 from course.lessons.pipeline_p2p.schedules import Batch, Channel, Costs, Program, Task, Transfer
 from course.lessons.pipeline_p2p.simulator import Deadlock, find_deadlock, simulate
 from course.runs import by_case
-from labkit.measure import records
 from labkit.measure.records import Record
 
 
 def unnamed_trace() -> Record:
     """Load the recorded step in which one rank posts its receives late."""
-    return by_case(records.load(experiment.RECORDING, recorded=True))[str(experiment.UNNAMED)]
+    recorded = catalogue.experiment(experiment.NAME).recorded()
+    return by_case(recorded)[str(experiment.UNNAMED)]
 
 
 def check_trace(vote: Callable[[], str]) -> None:

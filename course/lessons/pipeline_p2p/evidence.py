@@ -71,8 +71,11 @@ def hold(board: Board, base: Record, fast: Record, longer: Record) -> None:
 
 
 def hold_all(board: Board, records: Sequence[Record], world: str) -> None:
-    """Hold all suspects to what was recorded of a world; d is guilty in the lesson's own."""
-    runs = by_case(record for record in records if record.experiment == experiment.NAME)
+    """Hold all suspects to what was recorded of a world; d is guilty in the lesson's own.
+
+    A world is three cases here. One record serves several worlds, so none says of which it is.
+    """
+    runs = by_case(records)
     hold(board, *(runs[str(case)] for case in experiment.WORLDS[world or "d"]))
 
 

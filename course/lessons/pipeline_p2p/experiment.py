@@ -13,6 +13,7 @@ from functools import partial
 from pathlib import Path
 from statistics import median
 
+from course import catalogue
 from course.comm.collectives import ping_pong
 from course.comm.sharing import Period
 from course.lessons.pipeline_p2p import schedules
@@ -29,7 +30,6 @@ from course.lessons.pipeline_p2p.simulator import StepTimeline, find_deadlock, s
 from course.place import Place
 from course.runs import Say, by_case, quiet, watched
 from labkit.fabric.errors import FabricUnavailable
-from labkit.measure import records
 from labkit.measure.records import Record
 
 NAME = "pipeline-p2p"
@@ -160,7 +160,7 @@ def pipelines(
             return watched(lambda: _in_turns(cases, up, rounds, queue))
     except FabricUnavailable as reason:
         say(str(reason))
-    recorded = by_case(records.load(RECORDING, recorded=True, experiment=NAME))
+    recorded = by_case(catalogue.experiment(NAME).recorded())
     if in_line is None and all(str(case) in recorded for case in cases):
         say("Shown instead: what another machine measured (RECORDED).")
         return [recorded[str(case)] for case in cases]

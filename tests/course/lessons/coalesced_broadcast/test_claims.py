@@ -3,13 +3,15 @@
 from dataclasses import replace
 from types import SimpleNamespace
 
+from pytest import raises
+
+from course import catalogue
 from course.comm.buckets import MB
 from course.lessons.coalesced_broadcast import evidence, experiment, pictures, programs
-from labkit.measure.records import load
 from tests.course.lessons.cells import Cells
 
 CELLS = Cells("03_coalesced_broadcast")
-RECORDED = load(experiment.RECORDING, recorded=True)
+RECORDED = catalogue.experiment(experiment.NAME).recorded()
 APART = [r for r in RECORDED if "asks" not in r.params]
 CURVE_RUN = [r for r in APART if r.params["rate"] != experiment.LINK and r.case in programs.CURVE]
 HOSTS = [record for record in APART if record.params["rate"] == experiment.LINK]
@@ -179,3 +181,10 @@ def test_the_prices_are_those_of_the_reply():
     assert [round(many), round(two), round((many - two) / 318, 2)] == [131, 50, 0.26]
     new, kept = (1e3 * r.summary.median for r in of("C") if r.case in programs.EXPERIMENTS["C"])
     assert (round(kept - two), round(new - kept)) == (42, 44)
+
+
+def test_an_experiment_of_which_nothing_is_recorded_is_named():
+    board = evidence.INVESTIGATION.empty()
+    without = [record for record in RECORDED if record.params.get("asks") != "B"]
+    with raises(LookupError, match="B nothing is recorded in the lesson's own world: .* --only own"):
+        evidence.hold_all(board, without, "")

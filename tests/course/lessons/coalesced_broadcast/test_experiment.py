@@ -5,13 +5,14 @@ import pytest
 import torch
 import torch.distributed as dist
 
+from course import catalogue
 from course.comm.buckets import MB
 from course.lessons.coalesced_broadcast import experiment, pictures, programs
 from course.lessons.coalesced_broadcast.programs import CALLS, CURVE, EXPERIMENTS
 from course.place import Place
 from labkit import launch
 from labkit.fabric.fabric import SWITCH
-from labkit.measure.records import Tier, load
+from labkit.measure.records import Tier
 from labkit.show.alt_text import text_of
 from tests.course.lessons.cells import Cells
 
@@ -78,7 +79,7 @@ def test_without_links_the_recorded_run_is_shown_and_says_so(monkeypatch, capsys
 
 
 def test_the_recording_has_what_is_shown_of_it_and_its_pictures_have_words():
-    recorded = load(experiment.RECORDING, recorded=True)
+    recorded = catalogue.experiment(experiment.NAME).recorded()
     assert {record.case for record in recorded} >= set(WAYS)
     assert len(text_of(pictures.draw(recorded))) > 30 < len(text_of(pictures.puzzle()))
 

@@ -5,9 +5,9 @@ import dataclasses
 import pytest
 
 from course import catalogue
-from course.lessons.equivalent_collectives import evidence
+from course.lessons.equivalent_collectives import evidence, experiment
 
-KEPT = catalogue.experiment("equivalent-collectives").recorded()
+KEPT = catalogue.experiment(experiment.NAME).recorded()
 
 
 def made_up(**seconds):

@@ -8,9 +8,11 @@ import numpy as np
 import pytest
 import torch.distributed as dist
 
+from course import catalogue
 from course.lessons.equivalent_collectives import checks, evidence, experiment, pictures, programs
 from course.place import Place, launch
-from labkit.measure import records, wire
+from course.runs import in_world
+from labkit.measure import wire
 from labkit.measure.records import Tier
 from labkit.show import plots
 from tests.course.lessons.cells import Cells
@@ -75,7 +77,7 @@ def test_a_learners_rule_runs_when_there_is_one(capsys):
     assert "of OUR ring" in capsys.readouterr().out
 
 
-KEPT = records.load(experiment.RECORDING, recorded=True)
+KEPT = in_world(catalogue.experiment(experiment.NAME).recorded(), "")
 RUNS = {record.case: record for record in KEPT if record.nbytes == experiment.NBYTES}
 
 

@@ -7,14 +7,14 @@ from types import SimpleNamespace
 
 from pytest import approx, mark
 
+from course import catalogue
 from course.lessons.gradient_all_reduce import evidence, experiment, pictures
 from course.predictions.board import FELL, NOT_JUDGED, STANDS
 from course.runs import by_case
-from labkit.measure.records import load
 from tests.course.lessons.cells import Cells
 
 CELLS, DEEPER = Cells("02_gradient_all_reduce"), Cells("deeper/02_deeper")
-RUNS = by_case(load(experiment.RECORDING, recorded=True))
+RUNS = by_case(catalogue.experiment(experiment.NAME).recorded())
 
 
 def found(after, during):

@@ -5,11 +5,12 @@ from itertools import pairwise
 import pytest
 import torch
 
+from course import catalogue
 from course.lessons.gradient_all_reduce import experiment, pictures, programs
 from course.runs import by_case
 from labkit import CallLog, launch
 from labkit.fabric.fabric import SWITCH
-from labkit.measure.records import Tier, load
+from labkit.measure.records import Tier
 from labkit.measure.trace import RankTrace, Tracer
 from labkit.show.alt_text import text_of
 from tests.course.lessons.cells import Cells
@@ -17,7 +18,7 @@ from tests.course.lessons.cells import Cells
 pytestmark = pytest.mark.slow
 
 CELLS = Cells("02_gradient_all_reduce")
-RECORDED = by_case(load(experiment.RECORDING, recorded=True))
+RECORDED = by_case(catalogue.experiment(experiment.NAME).recorded())
 
 
 def test_the_model_has_the_parameters_of_the_thread_under_its_names():

@@ -9,11 +9,12 @@ from types import SimpleNamespace
 import pytest
 import torch
 
+from course import catalogue
 from course.lessons.pipeline_p2p import experiment
 from course.lessons.pipeline_p2p.programs import work_in_line
 from course.lessons.pipeline_p2p.schedules import SCHEDULES
 from course.place import Place
-from labkit.measure.records import Tier, load
+from labkit.measure.records import Tier
 from tests.course.lessons.cells import Cells, ClaimFailed
 
 LESSON = Cells("05_pipeline_p2p", display=lambda shown: None)
@@ -21,7 +22,7 @@ LESSON = Cells("05_pipeline_p2p", display=lambda shown: None)
 
 @pytest.fixture(scope="module")
 def recorded():
-    return {record.case: record for record in load(experiment.RECORDING, recorded=True)}
+    return {record.case: record for record in catalogue.experiment(experiment.NAME).recorded()}
 
 
 def test_what_an_order_wins_is_judged(recorded):

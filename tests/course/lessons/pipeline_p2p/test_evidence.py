@@ -20,7 +20,7 @@ RAN = {"bubble": 0.67, "forward": [0.0126, 0.0125, 0.0125]}
 QUEUED = {"params": {"stages": 3, "micro_batches": 6, "leg": 0.008}}
 FAST = {"params": {"stages": 3, "micro_batches": 6, "leg": 0.002}}
 LONGER = {"params": {"stages": 3, "micro_batches": 6, "leg": 0.008, "longer_b0": 0.05}}
-KNOWN = by_case(catalogue.experiment("pipeline-p2p").recorded())
+KNOWN = by_case(catalogue.experiment(experiment.NAME).recorded())
 IDLE = (0.385, 0.384, 0.386)
 
 

@@ -1,18 +1,18 @@
 import pytest
 from matplotlib.patches import FancyArrowPatch, Rectangle
 
+from course import catalogue
 from course.lessons.pipeline_p2p import experiment, pictures
 from course.lessons.pipeline_p2p.schedules import Channel, programs
 from course.lessons.pipeline_p2p.simulator import Costs, simulate
 from course.published import load as published
-from labkit.measure.records import load
 from labkit.show import alt_text
 from labkit.show.plots import new_figure
 
 
 @pytest.fixture(scope="module")
 def recorded():
-    return {r.case: r for r in load(experiment.RECORDING, recorded=True)}
+    return {r.case: r for r in catalogue.experiment(experiment.NAME).recorded()}
 
 
 def test_a_timeline_draws_every_task_and_transfer_and_frames_a_gap():

@@ -5,15 +5,14 @@ from dataclasses import replace
 
 from pytest import approx, mark
 
-from course.catalogue import ROOT
+from course import catalogue
 from course.comm.costs import AlphaBeta
 from course.lessons.start import experiment, pictures, programs
 from labkit import launch
-from labkit.measure.records import load
 from labkit.show.alt_text import text_of
 from tests.course.lessons.cells import Cells
 
-RECORDED = load(ROOT / "course" / "lessons" / "start" / "recording.json", recorded=True)
+RECORDED = catalogue.experiment("passport").recorded()
 CELLS = Cells("00_start_here")
 
 

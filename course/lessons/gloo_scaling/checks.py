@@ -1,28 +1,23 @@
 """The checks of lesson 01: a stopwatch, a table, a knee, shared memory, readings, who pays.
 
 Two of these exercises are about time and races. Their checks do not hope that a mistake shows:
-they script the calls (`SICK_CALLS`) and the meetings of the partners (`meetings`) so that each
+they script the calls (`stopwatches`) and the meetings of the partners (`meetings`) so that each
 usual mistake shows every time, on a busy machine too.
 """
 
-import time
 from collections.abc import Callable
-from dataclasses import dataclass
-from functools import partial
-from itertools import count, product
+from itertools import product
 from statistics import mean, median
-from unittest import mock
 
 import torch
-import torch.distributed as dist
 
 from course.checks import checking
 from course.checks.checking import hold
-from course.lessons.gloo_scaling import confined, meetings
+from course.lessons.gloo_scaling import confined, meetings, paying, stopwatches
 from course.lessons.gloo_scaling.confined import Reading
 from course.lessons.gloo_scaling.meetings import Meeting
-from course.lessons.gloo_scaling.paying import NBYTES, PROGRAMS
-from labkit.measure import timing
+from course.lessons.gloo_scaling.paying import Fleet
+from course.lessons.gloo_scaling.stopwatches import SickCall, examine, examine_well
 
 WITHIN = 0.4  # accepted relative error; the usual mistakes are off by a half or more
 OWN_COST = 0.05  # of a barrier, added to a call; reading a clock costs a thousandth of one
@@ -34,36 +29,6 @@ EXCHANGE = """each rank reports its own time. A collective is done when its slow
 exchange the times (all_reduce with ReduceOp.MAX) before you take the median"""
 
 
-@dataclass(frozen=True, slots=True)
-class SickCall:
-    """A call that is hard to time: how many ms it takes on each of three ranks, call by call."""
-
-    name: str
-    calls: tuple[tuple[int, int, int], ...]  # those that count
-    first: tuple[tuple[int, int, int], ...] = ()  # those to warm up
-    meets: bool = False  # whether each begins with an all_reduce, and so waits for a late rank
-
-
-SICK_CALLS = (
-    SickCall(
-        "the first calls are slow, and so is one rank", ((10, 10, 40),) * 3, ((150, 150, 150),) * 4
-    ),
-    SickCall(
-        "two calls are far slower than the others, and two far faster",
-        ((40, 40, 40), (4, 4, 4), (150, 150, 150), (300, 300, 300), (8, 8, 8)),
-    ),
-    SickCall(
-        "an even number of calls", ((10, 10, 10), (48, 48, 48), (300, 300, 300), (52, 52, 52))
-    ),
-    SickCall("ranks take turns in being slow", ((75, 15, 15), (15, 75, 15), (15, 15, 75))),
-    SickCall(
-        "a rank is late for the next call",
-        ((40, 0, 0), (0, 40, 0), (40, 0, 0), (0, 40, 0), (40, 0, 0)),
-        meets=True,
-    ),
-)
-
-
 def check_time_call(time_call: Callable[..., float]) -> None:
     """Judge 1.1: ``time_call(call, warmup=, iters=)`` returns the same seconds on every rank.
 
@@ -73,9 +38,9 @@ def check_time_call(time_call: Callable[..., float]) -> None:
     """
     par = "within 40 % on five sick calls, own cost at most 5 % of a barrier"
     with checking.exercise("1.1", time_call, par=par) as verdict:
-        errors = [_hold_time(time_call, sick) for sick in SICK_CALLS]
+        errors = [_hold_time(time_call, sick) for sick in stopwatches.SICK_CALLS]
         for _ in range(ATTEMPTS):
-            first, _ = checking.on_ranks(_examine_well, time_call, world_size=2, checks=False)
+            first, _ = checking.on_ranks(examine_well, time_call, world_size=2, checks=False)
             cost, calls, swallowed, printed = first
             defaults = "who gives no `warmup` and `iters` wants 5 and 20: keep the signature's"
             hold(calls == 25, "5 calls to warm up and 20 that count", f"{calls} calls", defaults)
@@ -96,7 +61,7 @@ def _hold_time(time_call: Callable[..., float], sick: SickCall) -> float:
     """Hold the number of calls, the ranks' answers and the time; return its relative error."""
     first, iters, right = len(sick.first), len(sick.calls), median(map(max, sick.calls))
     for _ in range(ATTEMPTS):
-        ranks = checking.on_ranks(_examine, time_call, sick, world_size=3, checks=False)
+        ranks = checking.on_ranks(examine, time_call, sick, world_size=3, checks=False)
         calls = [calls for _, calls in ranks]
         asked = f"{sick.name}: {first} calls to warm up and {iters} that count"
         hold(calls == 3 * [first + iters], asked, f"{calls} calls on the ranks", LOOPS)
@@ -124,59 +89,6 @@ def _hold_time(time_call: Callable[..., float], sick: SickCall) -> float:
     meaning = checking.diagnose(ms, mistakes, otherwise=otherwise, within=0.2)
     expected = f"{sick.name}: {right:.1f} ms per call, give or take {WITHIN:.0%}"
     raise checking.CheckFailed(expected, f"{ms:.1f} ms", meaning, timed=True)
-
-
-def _examine(time_call: Callable[..., float], sick: SickCall) -> tuple[float, int]:
-    """Time a sick call on a rank, while the wall clock is set back by an hour at each look.
-
-    Returns what the stopwatch returned, and how many calls it made.
-    """
-    script, numbers = [ms[dist.get_rank()] for ms in sick.first + sick.calls], count()
-
-    def call() -> None:
-        if sick.meets:
-            dist.all_reduce(torch.ones(10, 10))
-        time.sleep(script[min(next(numbers), len(script) - 1)] / 1e3)
-
-    with mock.patch.object(time, "time", count(1e9, -3600).__next__):
-        seconds = time_call(call, warmup=len(sick.first), iters=len(sick.calls))
-    return seconds, next(numbers)
-
-
-def _examine_well(time_call: Callable[..., float]) -> tuple[float, int, bool, bool]:
-    """Time a call that does nothing, by the stopwatch's defaults, and one that fails; on all ranks.
-
-    Returns what it reports of the first, in barriers, how many calls it made, whether it swallowed
-    the other's exception, and whether it printed between start and stop.
-    """
-    numbers, barrier = count(), timing.time_calls(dist.barrier, warmup=1, iters=9)
-    cost, calls = time_call(lambda: next(numbers)) / median(barrier), next(numbers)
-    printed = _prints_inside(time_call)
-    fails = [None, ZeroDivisionError("a call that fails"), *[None] * 9]
-    try:
-        time_call(mock.Mock(side_effect=fails), warmup=0, iters=3)
-    except ZeroDivisionError:
-        return cost, calls, False, printed
-    return cost, calls, True, printed
-
-
-def _prints_inside(time_call: Callable[..., float]) -> bool:
-    """Say whether a stopwatch prints between a look at the clock and the call, or after it."""
-    events = []
-    clocks = {name: getattr(time, name) for name in ("perf_counter", "monotonic", "time")}
-
-    def look(clock: Callable[[], float]) -> float:
-        events.append("clock")
-        return clock()
-
-    def note(*_: object, **__: object) -> None:
-        events.append("print")
-
-    looks = {name: partial(look, clock) for name, clock in clocks.items()}
-    with mock.patch.multiple(time, **looks), mock.patch("builtins.print", note):
-        time_call(partial(events.append, "call"), warmup=0, iters=2)
-    lines = " ".join(events)
-    return "clock print call clock" in lines or "clock call print clock" in lines
 
 
 OURS = {1: 420e-6, 2: 410e-6, 4: 800e-6, 6: 1200e-6, 8: 1600e-6}  # seconds on one CPU, by pairs
@@ -311,38 +223,6 @@ def check_confinement(confinement: Callable[[Reading], tuple[str, float]]) -> No
             hold(abs(cpus - right[1]) < 1e-6, expected, repr(got), CPUS)
 
 
-@dataclass(frozen=True, slots=True)
-class Fleet:
-    """Programs by name: bytes that a rank sends, ms that each of three ranks is busy, who pays."""
-
-    name: str
-    nbytes: dict[str, int]
-    busy: dict[str, tuple[int, int, int]]
-    pays: dict[str, list[int]]
-    meets: bool = False  # whether each begins with an all_reduce, and so waits for a late rank
-
-
-FLEETS = (
-    Fleet(
-        "one rank pays",
-        {"thin": 4_000, "fat": 4_000_000, "thinner": 1_000},
-        {"thin": (7, 7, 45), "fat": (15, 15, 15), "thinner": (2, 2, 2)},
-        {"thin": [2]},
-    ),
-    Fleet(
-        "a rank is late for the next run",
-        {"fat": 4_000_000, "thin": 4_000},
-        {"fat": (10, 10, 10), "thin": (35, 1, 1)},
-        {"thin": [0]},
-        meets=True,
-    ),
-    Fleet(
-        "fewer bytes, less time",
-        {"thinner": 1_000, "thin": 4_000, "fat": 4_000_000},
-        {"thinner": (2, 2, 2), "thin": (12, 12, 12), "fat": (36, 36, 36)},
-        {},
-    ),
-)
 CLEAR = 2.0  # times as long, or as short: what lies between is not judged on the learner's machine
 
 
@@ -358,12 +238,12 @@ def check_who_pays(who_pays: Callable[..., tuple[dict[str, list[int]], str]]) ->
         "c": "you meet before each run, so that nobody is late",
     }
     with checking.exercise("1.6", who_pays, par="every program, and the reason") as verdict:
-        for fleet in FLEETS:
+        for fleet in paying.FLEETS:
             for got in _answers(who_pays, fleet):
                 _hold_payers(_payers(got), fleet.pays, fleet)
         for attempt in range(1, ATTEMPTS + 1):
             try:
-                measured = checking.on_ranks(_measure, world_size=3, checks=False)
+                measured = checking.on_ranks(paying.measure, world_size=3, checks=False)
                 got = _answers(who_pays, None)[0]
                 _hold_measured(_payers(got), measured)
                 break
@@ -371,32 +251,18 @@ def check_who_pays(who_pays: Callable[..., tuple[dict[str, list[int]], str]]) ->
                 if attempt == ATTEMPTS or not failed.timed:
                     raise
         checking.letter(lambda: got[1], right="b", wrong=wrong)
-        ms = {name: max(1e3 * median(rank[name]) for rank in measured) for name in PROGRAMS}
+        ms = {name: max(1e3 * median(rank[name]) for rank in measured) for name in paying.PROGRAMS}
         timed = ", ".join(f"{name} {each:.1f} ms" for name, each in ms.items())
         verdict.reached = f"all (the check's own times, of the slowest rank: {timed})"
 
 
 def _answers(who_pays: Callable[..., object], fleet: Fleet | None) -> list[object]:
-    ranks = checking.on_ranks(_ask_who_pays, who_pays, fleet, world_size=3, checks=False)
+    ranks = checking.on_ranks(paying.ask, who_pays, fleet, world_size=3, checks=False)
     what = "a dict, and the letter of the reason"
     for got in ranks:
         checking.answer(got, (tuple, list), what=what)
         hold(len(got) == 2, what, repr(got), "two things are asked")
     return ranks
-
-
-def _ask_who_pays(who_pays: Callable[..., object], fleet: Fleet | None) -> object:
-    if fleet is None:
-        return who_pays(dict(PROGRAMS), dict(NBYTES))
-
-    def program(ms: int) -> None:
-        if fleet.meets:
-            dist.all_reduce(torch.ones(10, 10))
-        time.sleep(ms / 1e3)
-
-    ms = {name: busy[dist.get_rank()] for name, busy in fleet.busy.items()}
-    programs = {name: partial(program, ms[name]) for name in fleet.nbytes}
-    return who_pays(programs, dict(fleet.nbytes))
 
 
 def _payers(got: tuple) -> dict[str, list[int]]:
@@ -434,13 +300,3 @@ def _hold_measured(got: dict[str, list[int]], measured: list[dict[str, list[floa
             seen = f"{median(ratios):.2g} times as long as whole on rank {rank}, timed just now"
             reason = "take the median of several runs, after one to warm up, on each rank"
             hold(pays == is_longer, f"{name}: {seen}", f"pays: {pays}", reason, timed=True)
-
-
-def _measure() -> dict[str, list[float]]:
-    """Return this rank's seconds of each program, in three rounds."""
-    rounds: dict[str, list[float]] = {name: [] for name in PROGRAMS}
-    for program in PROGRAMS.values():
-        program()
-    for _, (name, program) in product(range(3), PROGRAMS.items()):
-        rounds[name].append(timing.time_calls(program, warmup=0, iters=1)[0])
-    return rounds

@@ -5,7 +5,7 @@ from functools import partial
 import pytest
 
 from course.checks import checking
-from course.lessons.gloo_scaling import checks
+from course.lessons.gloo_scaling import checks, paying
 from course.lessons.gloo_scaling.model import Saturation
 from tests.course.lessons.gloo_scaling import answers
 from tests.course.lessons.refusals import refusal
@@ -106,7 +106,7 @@ def test_wrong_answers_are_told_why_without_a_line_of_ours(check, answer, words)
     [("a", "what is paid for is not the bytes"), ("c", "nobody is late")],
 )
 def test_a_wrong_reason_for_what_was_measured(letter, words, monkeypatch):
-    monkeypatch.setattr(checks, "FLEETS", ())  # who pays is right
+    monkeypatch.setattr(paying, "FLEETS", ())  # who pays is right
     assert words in refusal(who_pays, partial(answers.who_pays, reason=letter))
 
 

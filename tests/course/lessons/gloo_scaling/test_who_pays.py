@@ -4,7 +4,8 @@ import pytest
 from pytest import raises
 
 from course.checks.checking import CheckFailed
-from course.lessons.gloo_scaling.checks import FLEETS, _hold_measured, _hold_payers, _payers
+from course.lessons.gloo_scaling.checks import _hold_measured, _hold_payers, _payers
+from course.lessons.gloo_scaling.paying import FLEETS
 
 WHOLE = [2.0, 2.1, 2.0]
 SHORT, BETWEEN, LONG = [0.5, 0.4, 0.5], [3.0, 9.0, 9.0], [9.0, 8.0, 9.0]

@@ -4,7 +4,6 @@ import itertools
 import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import partial
 
 import torch
@@ -13,46 +12,10 @@ from course.checks import boards, checking
 from course.checks.checking import hold
 from course.checks.sets import own_sets
 from course.checks.trial import Case, Ran, trials
-from course.comm.buckets import MB, plan
-from course.lessons.coalesced_broadcast import evidence
+from course.comm.buckets import plan
+from course.lessons.coalesced_broadcast import evidence, networks
+from course.lessons.coalesced_broadcast.tensors import EMPTY, LARGE, LISTS, SMALL
 
-
-def _full(*shapes: tuple[int, ...]) -> Callable[[int], list[torch.Tensor]]:
-    """Make tensors that differ from rank to rank and from place to place."""
-    return lambda rank: [torch.full(shape, 10 * rank + i + 1 / 3) for i, shape in enumerate(shapes)]
-
-
-def _mixed(rank: int) -> list[torch.Tensor]:
-    """Odd shapes, dtypes in turn, integers that float32 cannot hold, one transposed on some."""
-    some = partial(torch.rand, generator=torch.Generator().manual_seed(rank))
-    turned = some(4, 6).t()
-    return [
-        some(3, 5),
-        torch.tensor(2**40 + 7 * rank + 1),
-        turned.contiguous() if rank == 1 else turned,
-        torch.tensor([rank, -rank, 2**53 + 1 + rank]),
-        some(1, 2, 3),
-        torch.tensor([bool(rank), True, False]),
-        some(900),
-        some(20)[:8],  # of a larger storage
-        torch.tensor([rank + 1e-40, math.inf, 2.0**-149]),
-    ]
-
-
-LISTS: dict[str, Callable[[int], list[torch.Tensor]]] = {
-    "buckets that are just full": _full(*[(8,)] * 9),
-    "mixed tensors": _mixed,
-    "small after large": _full((15,), (18,), (3,), (24,), (4,)),
-    "a source of zeros": lambda rank: [torch.full((n,), float(rank)) for n in (4, 12, 5)],
-    "six buckets": _full(*[(2000,)] * 12),
-    "five buckets": _full(*[(2000,)] * 10),
-    "one bucket": _full((2000,)),
-    "odd shapes": _full((4000,), (3999,), (40, 50), (7, 11), (60, 30), (30, 60), (20, 20), (1,)),
-    "no tensors": _full(),
-}
-"""What is broadcast: the name of a list -> its tensors on a rank; the source is number 0. That of
-no tensors is played last, in launches of its own: what stops at it hides no other fault."""
-SMALL, LARGE, EMPTY = [*LISTS][:4], [*LISTS][4:8], "no tensors"
 CAPS = (0, 96, 120, 1_000_000)  # bytes, of exercise 3.1; 96 and 120 are reached exactly
 CAP = 16_000  # bytes, of exercise 3.3; two tensors of 2,000 floats
 PLACES = """the pieces of the buffer are not where the tensors expect them, or passed through
@@ -183,81 +146,14 @@ def _calls(buckets: Sequence, src: int) -> Counter:
 WHO = boards.WhoWasIt("3.2", evidence.INVESTIGATION, {"first": "b", "second": "d"})
 
 
-PAGE, NEW = 4096, 32 * 2**20  # bytes of a page; of a buffer above which it is new memory every time
 PRICES = """calls x alpha + new pages x fault, and any three buckets that follow each other, all of
 them the plan's, which are seldom as large as the cap; a page that is begun counts as a whole one"""
-
-
-@dataclass(frozen=True, slots=True)
-class Network:
-    """What exercise 3.4 is asked: sizes of tensors, and what a machine charges."""
-
-    nbytes: tuple[int, ...]
-    budget: int
-    alpha: float = 1e-4
-    fault: float = 1e-6
-    caps: tuple[int | None, ...] = (1 * MB, 4 * MB, 10 * MB, 25 * MB, 40 * MB, 100 * MB, None)
-    trap: str = ""
-    """What who errs here, and not at the networks before, has overlooked."""
-
-    def price(
-        self, cap: int | None, *, alive: int = 3, faults: bool = True, largest: bool = False
-    ) -> tuple[float, int]:
-        """Return what calls and new pages cost, in s, and the most bytes of `alive` buckets.
-
-        They follow each other, or, as some will have it, are the `largest`.
-        """
-        sized = [torch.empty(nbytes, dtype=torch.uint8, device="meta") for nbytes in self.nbytes]
-        planned = [bucket.nbytes for bucket in plan(sized, cap=cap)]
-        pages = sum(math.ceil(nbytes / PAGE) for nbytes in planned if nbytes > NEW)
-        if largest:
-            planned.sort(reverse=True)
-        most = max(sum(planned[start : start + alive]) for start in range(len(planned)))
-        return len(planned) * self.alpha + pages * self.fault * faults, most
-
-    def best(self, **view: int) -> int | None:
-        """Return the cap that costs least among those that fit; -1 where none does."""
-        prices = {cap: self.price(cap, **view) for cap in self.caps}
-        fit = [cap for cap, (_, most) in prices.items() if most <= self.budget]
-        return min(fit, key=prices.get, default=-1)
-
-
-EVEN, EIGHT = (2 * MB,) * 50, tuple(size * MB for size in (2, 30, 5, 2, 20, 5, 10, 20))
-WIDE = (300_000, 38 * MB, 2 * MB, 2 * MB, 17 * MB, 64, *[MB] * 40)
-NETWORKS = {
-    "50 tensors of 2 MB, plenty of memory": Network(EVEN, 400 * MB),
-    "the same, 60 MB to spend": Network(EVEN, 60 * MB),
-    "the same, and just what three buckets take": Network(EVEN, 72 * MB),
-    "one tensor is larger than most caps": Network(WIDE, 60 * MB),
-    "8 tensors, any three buckets": Network(EIGHT, 60 * MB),
-    "a bucket of just 32 MiB, which is not more": Network(
-        (2 * 2**20,) * 32, 400 * MB, alpha=1e-5, caps=(2**24, NEW, 2**26)
-    ),
-    "pages of which the last is not full": Network(
-        (35_002_368, 35_000_320, 1229),
-        400 * MB,
-        alpha=5e-7,
-        caps=(35_001_000, 36 * MB),
-        trap="a page that is begun costs as much as a full one: round up",
-    ),
-    "300 MB, and pages that cost nothing": Network(
-        (30 * MB,) * 10, 900 * MB, fault=0.0, trap="None is a cap, too: all in one bucket"
-    ),
-    "50 tensors of 6 MB, which fill no bucket": Network(
-        (6 * MB,) * 50,
-        400 * MB,
-        alpha=0.0165,
-        caps=(25 * MB, 40 * MB),
-        trap="""count the plan's buckets, which are seldom full; and a bucket above 32 MiB pays for
-            all its pages, not for those above""",
-    ),
-}
 
 
 def check_cap(best_cap: Callable[..., int | None]) -> None:
     """Judge exercise 3.4: nine networks; of two caps that cost the same either is right."""
     with checking.exercise("3.4", best_cap, par="the cheapest cap that fits") as verdict:
-        for name, net in NETWORKS.items():
+        for name, net in networks.NETWORKS.items():
             given = list(net.nbytes), list(net.caps), net.budget, net.alpha, net.fault
             cap = checking.ask(best_cap, *given, case=name)
             is_cap = cap in net.caps
@@ -273,4 +169,4 @@ def check_cap(best_cap: Callable[..., int | None]) -> None:
             best = f"{name}: {least:.6g} s with at most {net.budget} bytes at a time"
             got = f"cap {cap}, which costs {costs:.6g} s and takes {most} bytes"
             hold(is_best, best, got, net.trap or usual.get(cap, PRICES))
-        verdict.reached = f"it for {len(NETWORKS)} networks"
+        verdict.reached = f"it for {len(networks.NETWORKS)} networks"

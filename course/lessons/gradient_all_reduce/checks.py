@@ -1,23 +1,17 @@
 """Checks of lesson 2: a trace, a cap, hooks that overlap, a program to repair, two boards."""
 
-import copy
-import time
-import weakref
 from collections.abc import Callable, Sequence
 from types import SimpleNamespace
 
-import torch
-import torch.distributed as dist
 from torch import nn
 
 from course.checks import boards, checking
 from course.checks.checking import hold
-from course.checks.memory import BufferCall, BufferLog
+from course.checks.memory import BufferCall
 from course.checks.trial import Case, trials
 from course.comm import buckets
 from course.lessons.gradient_all_reduce import evidence
-
-Gradients = list[torch.Tensor]
+from course.lessons.gradient_all_reduce.steps import Gradients, train
 
 TRACE = (
     (31, 12, 9, 40, 6, 5),
@@ -92,7 +86,7 @@ def check_overlap(attach: Callable[[nn.Module], Callable[[], None]]) -> None:
     par = "all but the first layer's on their way when its backward begins"
     with checking.exercise("2.3", attach, par=par, raises=RAISES) as verdict:
         for n in (2, 3):
-            ranks = checking.on_ranks(_train, attach, world_size=n, timeout=20.0, checks=False)
+            ranks = checking.on_ranks(train, attach, world_size=n, timeout=20.0, checks=False)
             for number, steps in enumerate(zip(*ranks, strict=True)):
                 own = [step.own for step in steps]
                 sizes = [gradient.nbytes for gradient in own[0]]
@@ -119,45 +113,6 @@ def _hold_overlap(step: SimpleNamespace, asked: int, what: str) -> None:
     again = f"{step.again} are waited for again"
     grows = "empty the list in finish(): else it grows with every step"
     hold(not step.again, f"{what}: works of earlier steps are forgotten", again, grows)
-
-
-def _train(attach: Callable) -> list[SimpleNamespace]:
-    """Train with a learner's hooks; return what was seen in each step. Runs on every rank."""
-    torch.manual_seed(5)
-    layers = nn.Linear(6, 9), nn.Tanh(), nn.Linear(9, 9), nn.Tanh(), nn.Linear(9, 9)
-    model = nn.Sequential(*layers)
-    reference = copy.deepcopy(model)
-    finish = attach(model)
-    hold(callable(finish), "attach returns a function", finish, "`return finish` is missing")
-    rank, steps, ended = dist.get_rank(), [], weakref.WeakSet[dist.Work]()
-    for number in range(3):
-        x = Case(3, (4, 6)).data(1_000_003 * number + rank) / 99  # other data in each step
-        reference.zero_grad()
-        reference(x).square().sum().backward()
-        model.zero_grad()
-        step = SimpleNamespace(own=_gradients(reference), made=[])
-        with BufferLog() as log:
-            first = model[0](x)
-            first.register_hook(lambda _, step=step, log=log: step.made.append(len(log.calls)))
-            loss = model[1:](first).square().sum()
-            if rank == number:
-                time.sleep(0.2)  # so long the others' all_reduces are under way
-            loss.backward()
-            step.waited = sum(call.waited is not None for call in log.calls)
-            step.touched = next((call.touched for call in log.calls if call.touched), None)
-            finish()
-            step.gradients = _gradients(model)  # at once: without a wait they are wrong now
-        step.calls, step.again = log.calls, len(log.waited_for & ended)
-        steps.append(step)
-        ended |= log.waited_for
-    return steps
-
-
-def _gradients(model: nn.Module) -> Gradients:
-    gradients = [parameter.grad for parameter in model.parameters()]
-    missing = sum(gradient is None for gradient in gradients)
-    hold(not missing, "every parameter has a gradient", f"{missing} are None")
-    return copy.deepcopy(gradients)
 
 
 DIVIDED = """is it summed, waited for, cut out in the order of packing, and divided by the world

@@ -21,16 +21,16 @@ def table(failed: Sequence[Failure], records: Iterable[Record], rules: Mapping) 
     slow ones, what makes them slow may be what makes them fail.
     """
     grouped: dict[tuple[str, str], list[Failure]] = defaultdict(list)
-    for one in failed:
-        grouped[one.phase, _place(one.text)].append(one)
+    for test in failed:
+        grouped[test.phase, _place(test.text)].append(test)
     completed = {(frozenset(r.values["hosts"]), r.params.get("gpus_per_host")) for r in records}
     rows = []
     for (phase, text), tests in sorted(grouped.items(), key=lambda kind: -len(kind[1])):
-        kinds = ((one.collective or "a test", one.gpus_per_host or "?") for one in tests)
-        asked = Counter(f"{name} with {gpus} GPUs a host" for name, gpus in kinds)
-        ruled = [(rules[one.kind], pairs.of(one.hosts)) for one in tests if one.kind in rules]
+        kinds = ((test.collective or "a test", test.gpus_per_host or "?") for test in tests)
+        of_kind = Counter(f"{name} with {gpus} GPUs a host" for name, gpus in kinds)
+        ruled = [(rules[test.kind], pairs.of(test.hosts)) for test in tests if test.kind in rules]
         judged = [rule.calls_slow(pair) for rule, pair in ruled if pair]
-        each = ", ".join(f"{kind}: {n}" for kind, n in asked.most_common(6))
+        each = ", ".join(f"{kind}: {n}" for kind, n in of_kind.most_common(6))
         slow = f"{sum(judged)} of {len(judged)}" if judged else ""
         first = f"{tests[0].file}, line {tests[0].line}"
         rows.append([phase, text, len(tests), each, _shared(tests, completed), slow, first])
@@ -50,21 +50,21 @@ def _place(text: str) -> str:
 
 def _shared(tests: Sequence[Failure], completed: set[tuple]) -> str:
     """Say what they share: hosts of which one is in each; pairs that never completed; a GPU."""
-    names = sorted({tuple(sorted(one.hosts)) for one in tests if pairs.of(one.hosts)})
-    hosts = Counter(host for one in tests for host in sorted(one.hosts))
+    names = sorted({tuple(sorted(test.hosts)) for test in tests if pairs.of(test.hosts)})
+    hosts = Counter(host for test in tests for host in sorted(test.hosts))
     if not names:
         return ", ".join(f"{host} ({count})" for host, count in hosts.most_common(4))
     listed = ", ".join(map(" - ".join, names))
     words = [f"{len(names)} pairs: {listed}" if len(names) <= 8 else f"{len(names)} pairs"]
-    either = [{host} for host in names[0]] + [{one, other} for one in names[0] for other in hosts]
+    either = [{host} for host in names[0]] + [{host, other} for host in names[0] for other in hosts]
     in_each = next((some for some in either if all(some & set(pair) for pair in names)), ())
     if len(names) > 1 and in_each:
         words.append(f"in each {' or '.join(sorted(in_each))}")
-    never = {(frozenset(one.hosts), one.gpus_per_host) for one in tests} - completed
+    never = {(frozenset(test.hosts), test.gpus_per_host) for test in tests} - completed
     if by_gpus := sorted(Counter(gpus for _, gpus in never).items(), key=str):
         each = ", ".join(f"{n} with {gpus} GPUs a host" for gpus, n in by_gpus)
         words.append(f"no test of these completed: {each}")
-    common = set.intersection(*(set(one.slots) for one in tests))
+    common = set.intersection(*(set(test.slots) for test in tests))
     if len(tests) > 2 and 0 < len(common) < 3:
         words.append(f"GPU {' and '.join(sorted(common))} in each")
     return "; ".join(words)

@@ -64,7 +64,7 @@ def anonymous(log: Log) -> Log:
         hosts = [numbers[host] for host in record.values["hosts"]]
         values = record.values | {"hosts": hosts, "row": hidden(record.values["row"])}
         records.append(replace(record, values=values))
-    for one in log.failures:
-        told = {"text": hidden(one.text), "file": hidden(one.file)}
-        failures.append(replace(one, hosts=[numbers[host] for host in one.hosts], **told))
+    for failure in log.failures:
+        words = {"text": hidden(failure.text), "file": hidden(failure.file)}
+        failures.append(replace(failure, hosts=[numbers[host] for host in failure.hosts], **words))
     return Log([*map(hidden, log.files)], records, failures, [*map(hidden, log.problems)])

@@ -54,14 +54,15 @@ def add(page: Page, log: Log, *, card: float | None = None) -> None:
     whole = _series(known)
     tested = _pairs(whole, log)
     if log.failures:
-        rules = {one.kind: one.rule for one in tested if one.rule}
+        rules = {group.kind: group.rule for group in tested if group.rule}
         page.table(failures.table(log.failures, log.records, rules))
     if tested:
         page.table(_speeds(tested))
-    divided = sorted((one for one in tested if one.divided), key=lambda one: -len(one.slow))
-    for one in divided[:_MOST_CURVES]:
-        if len(one.hosts) <= _MOST_DRAWN:
-            page.picture(_host_matrix(one))
+    divided = [group for group in tested if group.divided]
+    divided.sort(key=lambda group: -len(group.slow))
+    for group in divided[:_MOST_CURVES]:
+        if len(group.hosts) <= _MOST_DRAWN:
+            page.picture(_host_matrix(group))
     series = _divided(whole, tested)
     for part in _pictures(series):
         page.picture(_curves(part, cards))
@@ -93,18 +94,19 @@ def _facts(log: Log, cards: Cards) -> list[list[str]]:
         "settings": listed((record.params.get("settings") for record in records), most=3),
         "hosts": listed(host for record in records for host in record.values["hosts"]),
     }
-    if wrong := [one.values["row"] for one in records if one.values["wrong"]]:
+    if wrong := [record.values["row"] for record in records if record.values["wrong"]]:
         facts["WRONG SUMS"] = f"{len(wrong)} of {len(records)} results; the first: {wrong[0]}"
     for each, used in sorted(slots.items(), key=str):
         facts[f"GPUs used, {each or '?'} per host"] = listed(sorted(used), most=16)
     if isinstance(cards, float):
         facts["one network card"] = f"{cards / 1e9:.3g} GB/s: given"
     else:
-        best = {_model(one): one for one in sorted(cards.values(), key=lambda one: one.busbw)}
-        for model, one in best.items():
-            reached = f"{one.busbw / 1e9:.3g} GB/s: the most that one GPU per host reached"
+        rising = sorted(cards.values(), key=lambda record: record.busbw)
+        best = {_model(record): record for record in rising}
+        for model, record in best.items():
+            reached = f"{record.busbw / 1e9:.3g} GB/s: the most that one GPU per host reached"
             name = f"one network card beside {model or 'a GPU'}"
-            facts[name] = f"{reached} ({one.values['row']})"
+            facts[name] = f"{reached} ({record.values['row']})"
     return [[name, text] for name, text in facts.items() if text]
 
 
@@ -139,8 +141,8 @@ def _wire(record: Record, cards: Cards) -> tuple[float | None, str]:
         return next(known, None), "NVLink by the data sheet"
     if isinstance(cards, float):
         return (cards, "given") if hosts else (None, "")
-    found = [cards[model, host] for host in hosts if (model, host) in cards]
-    best = max(found, key=lambda one: one.busbw, default=None)
+    theirs = [cards[model, host] for host in hosts if (model, host) in cards]
+    best = max(theirs, key=lambda record: record.busbw, default=None)
     return (best.busbw, best.values["row"]) if best else (None, "")
 
 
@@ -265,7 +267,7 @@ class _Pairs:
         first = next(iter(tests.values()))
         self.name, self.tests = name, tests
         self.kind = first.collective, first.params.get("gpus_per_host")
-        self.failed = {pairs.of(one.hosts) for one in failed if one.kind == self.kind} - {None}
+        self.failed = {pairs.of(test.hosts) for test in failed if test.kind == self.kind} - {None}
         speeds = {pair: record.busbw / 1e9 for pair, record in tests.items()}
         self.busbw = dict(sorted(speeds.items(), key=lambda item: item[1]))
         self.divided, self.rule = pairs.two_speeds(self.busbw)
@@ -286,13 +288,13 @@ class _Pairs:
 
 def _pairs(series: Series, log: Log) -> list[_Pairs]:
     """Put together the tests of two hosts each, where three hosts or more were in them."""
-    found = []
+    tested = []
     for name, records in series.items():
         tests = {pairs.of(record.values["hosts"]): record for record in _largest(records)}
         tests.pop(None, None)  # of one host, or of many
         if len(set().union(*tests)) > 2:
-            found.append(_Pairs(name, tests, log.failures))
-    return found
+            tested.append(_Pairs(name, tests, log.failures))
+    return tested
 
 
 def _speeds(tested: Sequence[_Pairs]) -> Table:
@@ -302,12 +304,17 @@ def _speeds(tested: Sequence[_Pairs]) -> Table:
         return f"{speeds[0]:.3g} to {speeds[-1]:.3g}" if speeds else ""
 
     rows = []
-    for one in tested:
-        slow, speeds = len(one.slow), list(one.busbw.values())
-        follows = str(one.rule) if one.rule else "no rule of hosts alone" if slow else ""
-        slowest = one.tests[next(iter(one.busbw))].values["row"]
-        says = [between(speeds[:slow]), between(speeds[slow:]), follows, one.in_every_slow_test()]
-        rows.append([one.name, len(speeds), len(one.failed), slow, *says, slowest])
+    for group in tested:
+        slow, speeds = len(group.slow), list(group.busbw.values())
+        follows = str(group.rule) if group.rule else "no rule of hosts alone" if slow else ""
+        slowest = group.tests[next(iter(group.busbw))].values["row"]
+        says = [
+            between(speeds[:slow]),
+            between(speeds[slow:]),
+            follows,
+            group.in_every_slow_test(),
+        ]
+        rows.append([group.name, len(speeds), len(group.failed), slow, *says, slowest])
     columns = ["pairs of hosts", "pairs", "failed", "slow", "slow GB/s", "others GB/s"]
     columns += ["which", "GPU in every slow one", "the slowest"]
     title = (
@@ -317,21 +324,21 @@ def _speeds(tested: Sequence[_Pairs]) -> Table:
     return Table(columns, rows, title)
 
 
-def _host_matrix(one: _Pairs) -> Axes:
+def _host_matrix(group: _Pairs) -> Axes:
     """Draw the speed of every pair of hosts; a cross for what failed.
 
     Of many hosts the figures are left to the shades, and to a table of the slowest pairs.
     """
-    n, place = len(one.hosts), {host: i for i, host in enumerate(one.hosts)}
-    stems = {host.rstrip("0123456789") for host in one.hosts}
+    n, place = len(group.hosts), {host: i for i, host in enumerate(group.hosts)}
+    stems = {host.rstrip("0123456789") for host in group.hosts}
     prefix = stems.pop() if len(stems) == 1 else ""  # cnode2-001 is 001 in a small field
-    names = [host.removeprefix(prefix) for host in one.hosts]
+    names = [host.removeprefix(prefix) for host in group.hosts]
     values = np.full((n, n), np.nan)
-    for pair, speed in one.busbw.items():
+    for pair, speed in group.busbw.items():
         i, j = (place[host] for host in pair)
         values[i, j] = values[j, i] = speed
     size = min(2.6 + 0.42 * n, 11)
-    title = f"{one.name}: {len(one.slow)} of {len(one.busbw)} pairs are slow [GB/s]"
+    title = f"{group.name}: {len(group.slow)} of {len(group.busbw)} pairs are slow [GB/s]"
     host = f"Host {prefix}…" if prefix else "Host"
     ax = plots.new_axes(title, x=host, y=host, size=(size + 0.4, size))
     slowest = None
@@ -344,18 +351,18 @@ def _host_matrix(one: _Pairs) -> Axes:
         ax.set_xticks(every, [names[i] for i in every], rotation=90)
         ax.set_yticks(every, [names[i] for i in every])
         ax.grid(visible=False)
-        rows = [(speed, *sorted(pair)) for pair, speed in one.busbw.items()][:_MOST_CURVES]
+        rows = [(speed, *sorted(pair)) for pair, speed in group.busbw.items()][:_MOST_CURVES]
         slowest = Table(["GB/s", "host", "host"], rows, "The slowest pairs")
-    crosses = np.array([[place[host] for host in pair] for pair in one.failed]).reshape(-1, 2)
+    crosses = np.array([[place[host] for host in pair] for pair in group.failed]).reshape(-1, 2)
     look = {"linewidths": 1, "s": min(40, (4e3 / n) ** 1.3), "color": plots.STYLES[1].color}
     ax.scatter(crosses, crosses[:, ::-1], marker="x", **look)
-    if one.rule:
-        ax.axhline(len(one.rule.hosts) - 0.5, color=plots.INK, linewidth=1)
-        ax.axvline(len(one.rule.hosts) - 0.5, color=plots.INK, linewidth=1)
-    nbytes = next(iter(one.tests.values())).nbytes
+    if group.rule:
+        ax.axhline(len(group.rule.hosts) - 0.5, color=plots.INK, linewidth=1)
+        ax.axvline(len(group.rule.hosts) - 0.5, color=plots.INK, linewidth=1)
+    nbytes = next(iter(group.tests.values())).nbytes
     plots.stamp(ax, Tier.RECORDED, note=f"busbw at {nbytes} bytes; ×: the test failed")
-    rule = one.rule or "No rule of hosts alone explains them"
-    plots.describe(ax, f"{title}; {len(one.failed)} failed. {rule}.", table=slowest)
+    rule = group.rule or "No rule of hosts alone explains them"
+    plots.describe(ax, f"{title}; {len(group.failed)} failed. {rule}.", table=slowest)
     return ax
 
 
@@ -370,9 +377,9 @@ def _series(records: Iterable[Record]) -> Series:
     series: Series = defaultdict(list)
     for collective, part in by_collective.items():
         names = "settings", "dtype", "redop"
-        told = [" ".join(r.params.get(name, "") for name in names).split() for r in part]
-        common = set.intersection(*map(set, told))
-        for record, words in zip(part, told, strict=True):
+        words_of_each = [" ".join(r.params.get(name, "") for name in names).split() for r in part]
+        common = set.intersection(*map(set, words_of_each))
+        for record, words in zip(part, words_of_each, strict=True):
             hosts, each = (record.params.get(key) for key in ("hosts", "gpus_per_host"))
             n = record.params.get("world_size", "?")
             ranks = f"{hosts} x {each}" if hosts and each else f"{n} ranks"
@@ -392,7 +399,7 @@ def _largest(records: Sequence[Record]) -> list[Record]:
 
 def _divided(series: Series, tested: Sequence[_Pairs]) -> Series:
     """Return the series with pairs of hosts of two speeds apart."""
-    slow_pairs = {one.name: one.slow for one in tested if one.slow}
+    slow_pairs = {group.name: group.slow for group in tested if group.slow}
     divided: Series = defaultdict(list)
     for name, records in series.items():
         slow = slow_pairs.get(name)

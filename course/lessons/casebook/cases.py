@@ -37,7 +37,7 @@ def _case(name: str, fields: dict[str, Any]) -> Case:
         fields["fabric"] = partial(Fabric.star, **links)
     cited = [REPORTED[figure].source for figure in fields["symptom"]]
     fields["sources"] = list({source.address: source for source in cited}.values())
-    fields["suspects"] = {key: Suspect(**one) for key, one in fields["suspects"].items()}
+    fields["suspects"] = {key: Suspect(**suspect) for key, suspect in fields["suspects"].items()}
     fields["ending"] = Ending(**fields["ending"])
     return Case(name=name, **fields)
 
@@ -92,7 +92,7 @@ def draw_final() -> list[Ward]:
     What makes each slow is another one of four faults, on a rank and of a size that are drawn, too.
     """
     final = load("final.json")
-    final["suspects"] = {key: Suspect(**one) for key, one in final["suspects"].items()}
+    final["suspects"] = {key: Suspect(**suspect) for key, suspect in final["suspects"].items()}
     faults = {
         "late": {"late": random.uniform(0.01, 0.03), "rank": random.randrange(final["world_size"])},
         "calls": {"calls": random.choice((16, 24, 32))},
@@ -133,17 +133,20 @@ class Score(NamedTuple):
 def score(wards: list[Ward]) -> Score:
     """Say how the final went, and what each job was."""
     right = [ward.solved and ward.tries[0].suspect == ward.case.culprit for ward in wards]
-    asked = instruments(sum(len(ward.asked) for ward in wards))
+    count = instruments(sum(len(ward.asked) for ward in wards))
     guesses = sum(ward.solved and not ward.asked for ward in wards)
     guessed = f" {guesses} without any instrument: guessed." if guesses else ""
     jobs = []
     for number, (ward, is_right) in enumerate(zip(wards, right, strict=True), start=1):
-        said = "still open"
-        if ward.solved:
-            said = f"{ward.case.suspects[ward.case.culprit].says} {ward.course().capitalize()}."
-        jobs.append(f"{'✔' if is_right else '–'} Job {number}: {said}")
-    how = f"at the first diagnosis, with {asked}.{guessed}"
-    if not any(ward.tries for ward in wards):
+        mark = "✔" if is_right else "–"
+        if not ward.solved:
+            jobs.append(f"{mark} Job {number}: still open")
+            continue
+        cause = ward.case.suspects[ward.case.culprit].says
+        jobs.append(f"{mark} Job {number}: {cause} {ward.course().capitalize()}.")
+    if any(ward.tries for ward in wards):
+        how = f"at the first diagnosis, with {count}.{guessed}"
+    else:
         how = "Nothing is diagnosed yet."
     return Score(f"{sum(right)} of {len(wards)}", how, jobs)
 
@@ -155,7 +158,7 @@ def play_in_terminal(ward: Ward) -> bool:
     if case.symptom:
         print(f"Reported in {reported_in(case)}.")
     lines = [f"  {digit}  ask: {name}" for digit, name in instruments.items()]
-    lines += [f"  {letter}  diagnose: {one.says}" for letter, one in ward.suspects.items()]
+    lines += [f"  {letter}  diagnose: {suspect.says}" for letter, suspect in ward.suspects.items()]
     menu = "\n".join(["", *lines, "  q  leave", "  m  this menu"])
     print(menu)
     while not ward.solved:
@@ -191,9 +194,9 @@ def _page(case: Case) -> Iterator[str]:
         f"Play it: {ranks}. Ask instruments, commit a diagnosis; a wrong one is answered by the "
         f"measurement that refutes it.\n\n```bash\npython -m course case {case.name}\n```"
     )
-    suspects = "\n".join(f"- {one.says}" for one in sorted(case.suspects.values(), key=str))
+    suspects = "\n".join(f"- {suspect.says}" for suspect in sorted(case.suspects.values(), key=str))
     yield f"## The suspects\n\n{suspects}"
     yield "## The end\n\n<details><summary>Only when you have a diagnosis of your own</summary>"
     yield f"**{case.suspects[case.culprit].says}** {case.ending.cause}\n\n{case.ending.rest}"
-    cited = (f"[{one.title}]({one.address}), {one.when}" for one in case.sources)
+    cited = (f"[{source.title}]({source.address}), {source.when}" for source in case.sources)
     yield f"Source: {', '.join(cited)}\n\n</details>"

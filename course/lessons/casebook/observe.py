@@ -74,8 +74,8 @@ def _standing(folder: str) -> Iterator[None]:
 
 def waits(folder: str) -> dict[int, tuple[str, int]]:
     """Return in which call each rank stood, and with which peer (-1: with all), by rank."""
-    said = {int(file.name): file.read_text().split() for file in Path(folder).iterdir()}
-    return {rank: (words[0], int(words[1])) for rank, words in said.items() if len(words) == 2}
+    by_rank = {int(file.name): file.read_text().split() for file in Path(folder).iterdir()}
+    return {rank: (words[0], int(words[1])) for rank, words in by_rank.items() if len(words) == 2}
 
 
 def _through() -> dict[str, int]:

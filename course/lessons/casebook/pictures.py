@@ -24,7 +24,7 @@ def panel(ward: Ward) -> None:
     """
     import ipywidgets
 
-    case, says = ward.case, {letter: one.says for letter, one in ward.suspects.items()}
+    case, says = ward.case, {letter: suspect.says for letter, suspect in ward.suspects.items()}
     story = f"<h4>{escape(case.title)}</h4><p>{escape(case.story)}</p>"
     if case.symptom:
         story += f"<p><small>Reported in {escape(reported_in(case))}.</small></p>"

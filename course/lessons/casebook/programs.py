@@ -66,7 +66,7 @@ def gather(metrics: dict[str, float]) -> dict[str, float]:
     """Average each metric over the ranks."""
     gathered: list[Any] = [None] * dist.get_world_size()
     dist.all_gather_object(gathered, metrics)
-    return {name: sum(one[name] for one in gathered) / len(gathered) for name in metrics}
+    return {name: sum(theirs[name] for theirs in gathered) / len(gathered) for name in metrics}
 
 
 def reduce_tensor(metrics: dict[str, float]) -> dict[str, float]:
@@ -142,10 +142,10 @@ def collector(phase: Phase, due: Callable) -> dict[str, float]:
     for step in range(24):
         with phase("step"):
             time.sleep(0.001)
-            one = torch.ones(1)
+            ones = torch.ones(1)
             with phase("all_reduce"):
-                dist.all_reduce(one)
-            total += one
+                dist.all_reduce(ones)
+            total += ones
         if due(step):
             gc.collect()
             passes += 1
@@ -298,8 +298,8 @@ def aggregate(seen: list) -> float:
 
     A pair's time is its receiver's: a sender is done when the socket's buffer has the bytes.
     """
-    receivers = [one for one in seen if one["rank"] >= PAIRS]
-    return sum(8 * 4 * ELEMENTS / readings.total(one, "timed") for one in receivers) / WIRE
+    receivers = [rank for rank in seen if rank["rank"] >= PAIRS]
+    return sum(8 * 4 * ELEMENTS / readings.total(rank, "timed") for rank in receivers) / WIRE
 
 
 # --- the final: a step with one of four faults

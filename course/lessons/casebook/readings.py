@@ -12,40 +12,40 @@ from labkit.measure import wire
 from labkit.measure.trace import Span
 
 
-def stretches(one: dict, phase: str) -> list[Span]:
+def stretches(rank: dict, phase: str) -> list[Span]:
     """Return a rank's stretches of a phase."""
-    return [span for span in one["spans"] if span.name == phase]
+    return [span for span in rank["spans"] if span.name == phase]
 
 
-def total(one: dict, phase: str) -> float:
+def total(rank: dict, phase: str) -> float:
     """Return a rank's seconds in a phase."""
-    return sum(span.seconds for span in stretches(one, phase))
+    return sum(span.seconds for span in stretches(rank, phase))
 
 
 def slowest(seen: list, phase: str) -> float:
     """Timers: the milliseconds that the slowest rank spends in a phase."""
-    return 1e3 * max(total(one, phase) for one in seen)
+    return 1e3 * max(total(rank, phase) for rank in seen)
 
 
 def bytes_sent(seen: list) -> float:
     """Wire meter: what the rank that sent most has sent to the others."""
-    return float(wire.matrix([one["report"] for one in seen]).sum(axis=1).max())
+    return float(wire.matrix([rank["report"] for rank in seen]).sum(axis=1).max())
 
 
 def share_through(seen: list, name: str) -> float:
     """Wire meter: which share of all bytes left through an interface, in percent."""
-    everything = sum(sum(one["through"].values()) for one in seen)
-    return 100 * sum(one["through"].get(name, 0) for one in seen) / everything
+    everything = sum(sum(rank["through"].values()) for rank in seen)
+    return 100 * sum(rank["through"].get(name, 0) for rank in seen) / everything
 
 
 def peers(seen: list) -> float:
     """Wire meter: to how many others the rank with most of them has sent."""
-    return float((wire.matrix([one["report"] for one in seen]) > 0).sum(axis=1).max())
+    return float((wire.matrix([rank["report"] for rank in seen]) > 0).sum(axis=1).max())
 
 
 def unsent(seen: list, counted: float) -> float:
     """Wire meter: the share of `counted` bytes that no rank has sent, in percent."""
-    return float(100 * (1 - wire.matrix([one["report"] for one in seen]).sum() / counted))
+    return float(100 * (1 - wire.matrix([rank["report"] for rank in seen]).sum() / counted))
 
 
 def at_home(seen: list, ranks_per_host: int) -> float:
@@ -59,14 +59,14 @@ def rate(seen: list, wire_rate: float, phase: str = "", ranks_per_host: int = 1)
 
     From the first begin of its stretches to their last end.
     """
-    spans = [span for one in seen for span in one["spans"] if phase in ("", span.name)]
+    spans = [span for rank in seen for span in rank["spans"] if phase in ("", span.name)]
     seconds = max(span.end for span in spans) - min(span.begin for span in spans)
     return 100 * 8 * _by_host(seen, ranks_per_host)[1] / seconds / wire_rate
 
 
 def _by_host(seen: list, ranks_per_host: int) -> tuple[float, float]:
     """Return the bytes that stayed on a host, and those that left one."""
-    sent = wire.matrix([one["report"] for one in seen])
+    sent = wire.matrix([rank["report"] for rank in seen])
     host = np.arange(len(seen)) // ranks_per_host
     home = host[:, None] == host
     return float(sent[home].sum()), float(sent[~home].sum())
@@ -81,7 +81,7 @@ def unused(seen: list, phase: str, wire_rate: float) -> float:
 
 def busy(seen: list) -> float:
     """Scheduler: for which share of the time ranks ran or waited for a CPU, in percent."""
-    shares = ((u.on_cpu + u.waiting) / u.wall for u in (one["usage"] for one in seen))
+    shares = ((u.on_cpu + u.waiting) / u.wall for u in (rank["usage"] for rank in seen))
     return 100 * statistics.mean(shares)
 
 
@@ -94,12 +94,12 @@ def unpickled(seen: list, figures: int) -> float:
     """
     data = pickle.dumps({f"layer_{i // 30}/expert_{i % 30}/load": float(i) for i in range(figures)})
     once = min(timeit.repeat(lambda: pickle.loads(data), time.thread_time, number=1, repeat=100))
-    return statistics.mean(one["usage"].on_cpu for one in seen) / once
+    return statistics.mean(rank["usage"].on_cpu for rank in seen) / once
 
 
 def most_calls(seen: list, kind: str = "") -> float:
     """Call counts: how many calls the rank with most of them made, of a kind or of all."""
-    return float(max(sum(not kind or k == kind for k in one["calls"]) for one in seen))
+    return float(max(sum(not kind or k == kind for k in rank["calls"]) for rank in seen))
 
 
 def late(seen: list, phase: str) -> float:
@@ -111,25 +111,25 @@ def late(seen: list, phase: str) -> float:
     for turn in _turns(seen, phase):
         last = _last(turn).begin
         waited += max(min(last, span.end) - span.begin for span in turn)
-    return 100 * waited / max(total(one, phase) for one in seen)
+    return 100 * waited / max(total(rank, phase) for rank in seen)
 
 
 def uneven(seen: list, phase: str) -> float:
     """Timers: how many times as long as the fastest rank the slowest one takes for a phase."""
-    times = [total(one, phase) for one in seen if stretches(one, phase)]
+    times = [total(rank, phase) for rank in seen if stretches(rank, phase)]
     return max(times) / min(times)
 
 
 def finish(seen: list, phase: str) -> float:
     """Timers: how many times as late as the first rank the last one has ended a phase."""
-    start = min(stretches(one, phase)[0].begin for one in seen)
-    ends = [stretches(one, phase)[-1].end - start for one in seen]
+    start = min(stretches(rank, phase)[0].begin for rank in seen)
+    ends = [stretches(rank, phase)[-1].end - start for rank in seen]
     return max(ends) / min(ends)
 
 
 def uneven_work(seen: list) -> float:
     """Scheduler: how many times as long as the least busy rank the busiest one was on a CPU."""
-    times = [one["usage"].on_cpu for one in seen]
+    times = [rank["usage"].on_cpu for rank in seen]
     return max(times) / min(times)
 
 
@@ -151,7 +151,7 @@ def pauses(seen: list, phase: str) -> float:
     what happens once is nobody's habit. Large only if every rank pauses while the others wait.
     """
     turns = _turns(seen, phase)
-    by_rank: dict[int, list[float]] = {one["rank"]: [0.0, 0.0] for one in seen}
+    by_rank: dict[int, list[float]] = {rank["rank"]: [0.0, 0.0] for rank in seen}
     for turn in turns:
         last = _last(turn)
         by_rank[last.rank].append(last.begin - min(span.begin for span in turn))
@@ -170,7 +170,7 @@ def apart(seen: list, phase: str) -> float:
 
     0 where all begin and end at once, 100 where none begins before another has ended.
     """
-    spans = [span for one in seen for span in stretches(one, phase)]
+    spans = [span for rank in seen for span in stretches(rank, phase)]
     whole = max(span.end for span in spans) - min(span.begin for span in spans)
     lengths = [span.seconds for span in spans]
     return 100 * (whole - max(lengths)) / (sum(lengths) - max(lengths))
@@ -182,13 +182,13 @@ def threads_per_cpu(seen: list) -> float:
     A rank computes with one thread at least. So where there are fewer CPUs than ranks, as many CPUs
     as ranks are counted: one thread a rank is never too many.
     """
-    cpus = len(set().union(*(one["cpus"] for one in seen)))
-    return sum(one["threads"] for one in seen) / max(cpus, len(seen))
+    cpus = len(set().union(*(rank["cpus"] for rank in seen)))
+    return sum(rank["threads"] for rank in seen) / max(cpus, len(seen))
 
 
 def _turns(seen: list, phase: str) -> list[tuple[Span, ...]]:
     """Return the stretches of all ranks, turn by turn."""
-    return list(zip(*(stretches(one, phase) for one in seen), strict=True))
+    return list(zip(*(stretches(rank, phase) for rank in seen), strict=True))
 
 
 def _last(turn: tuple[Span, ...]) -> Span:

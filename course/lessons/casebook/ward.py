@@ -244,9 +244,9 @@ class Ward:
             while len(rounds) < ROUNDS and not different:
                 rounds.append(self._round(fix, culprit))
                 different = rounds[-1].different
-        outcomes = [one.outcome(case.par, culprit.limit) for one in rounds]
+        outcomes = [each.outcome(case.par, culprit.limit) for each in rounds]
         judged = judging.judge(outcomes, others=others.cpus)
-        gone = all(one.reading_now <= culprit.limit for one in rounds)
+        gone = all(each.reading_now <= culprit.limit for each in rounds)
         if judged.outcome is False and judged.disturbed and gone:
             judged = judged._replace(outcome=None)  # others may have taken the time that it saved
         middle = Round.middle(rounds)
@@ -275,9 +275,9 @@ class Ward:
         except FixFailed:
             raise
         except Exception as error:
-            said = str(error).strip().splitlines() or [""]
+            first_line = str(error).strip().partition("\n")[0].rstrip()
             raise FixFailed(
-                f"With your function a rank ended in {type(error).__name__}: {said[0]} It is "
+                f"With your function a rank ended in {type(error).__name__}: {first_line} It is "
                 f"called like this: {self.case.fix}"
             ) from error
         if different := _difference(sick, well):
@@ -285,8 +285,10 @@ class Ward:
         try:
             return Round(cost(sick), cost(well), culprit.read(sick), culprit.read(well))
         except (ArithmeticError, ValueError, IndexError) as error:
-            said = "With your function there is nothing to measure. It is called like this: "
-            raise FixFailed(said + self.case.fix) from error
+            raise FixFailed(
+                "With your function there is nothing to measure. It is called like this: "
+                f"{self.case.fix}"
+            ) from error
 
     def close(self) -> "Markdown":
         """Tell how the case ended, and the cure of its source; nothing before the diagnosis."""
@@ -294,24 +296,27 @@ class Ward:
         if not self.solved:
             so_far = f" You have tried {len(self.tries)} so far." if self.tries else ""
             return Markdown(f"Still open: what it was is told after the right diagnosis.{so_far}")
-        found, whose = "Suspected there", "A cure of ours; the source has none"
+        where, whose = "Suspected there", "A cure of ours; the source has none"
         if case.by_source:
-            found, whose = "Found there", "The source's cure"
-        told = [
+            where, whose = "Found there", "The source's cure"
+        paragraphs = [
             f"**It was: {case.suspects[case.culprit].says}**",
             f"You: {self.course()}.",
-            f"{found}: {case.ending.cause}\n\n{case.ending.rest}",
+            f"{where}: {case.ending.cause}\n\n{case.ending.rest}",
             f"{whose}:\n\n```python\n{inspect.getsource(case.cure)}```",
-            *(f"Source: [{one.title}]({one.address}), {one.when}" for one in case.sources),
+            *(
+                f"Source: [{source.title}]({source.address}), {source.when}"
+                for source in case.sources
+            ),
         ]
-        return Markdown("\n\n".join(told))
+        return Markdown("\n\n".join(paragraphs))
 
     def course(self) -> str:
         """Say how the examination went so far, in a few words."""
         return course_of(self._kept())
 
     def _kept(self) -> dict[str, Any]:
-        tries, gain = [list(one) for one in self.tries], round(self.gain, 2)
+        tries, gain = [list(diagnosis) for diagnosis in self.tries], round(self.gain, 2)
         return {"asked": len(self.asked), "diagnosed": self.solved, "gain": gain, "tries": tries}
 
     def _keep(self) -> None:
@@ -320,13 +325,13 @@ class Ward:
 
 def course_of(kept: Mapping[str, Any]) -> str:
     """Say in a few words how an examination went, from what the ledger keeps of it."""
-    tries, asked = len(kept.get("tries") or []), kept.get("asked") or 0
-    if not tries and not asked:
+    tries, instruments_asked = len(kept.get("tries") or []), kept.get("asked") or 0
+    if not tries and not instruments_asked:
         return ""
     if not kept.get("diagnosed"):
         tried = f"{tries or 'no'} {'try' if tries == 1 else 'tries'}"
-        return f"so far: {instruments(asked)} asked, {tried}"
-    how = f"diagnosed with {instruments(asked)}" if asked else "guessed"
+        return f"so far: {instruments(instruments_asked)} asked, {tried}"
+    how = f"diagnosed with {instruments(instruments_asked)}" if instruments_asked else "guessed"
     gain = kept.get("gain") or 0.0
     mended = f", mended: {gain:.3g} times better" if gain else ""
     return f"{how}, at try {tries}{mended}"
@@ -350,10 +355,10 @@ class Round(NamedTuple):
     def middle(cls, rounds: Sequence["Round"]) -> "Round":
         """Return the medians of these rounds."""
         return cls(
-            cost=statistics.median(one.cost for one in rounds),
-            cost_now=statistics.median(one.cost_now for one in rounds),
-            reading=statistics.median(one.reading for one in rounds),
-            reading_now=statistics.median(one.reading_now for one in rounds),
+            cost=statistics.median(each.cost for each in rounds),
+            cost_now=statistics.median(each.cost_now for each in rounds),
+            reading=statistics.median(each.reading for each in rounds),
+            reading_now=statistics.median(each.reading_now for each in rounds),
         )
 
     @property
@@ -383,8 +388,8 @@ def _treated(
         return f"It is mended, in {rounds}. Its close() tells how it ended."
     if middle.reading_now > culprit.limit:
         faster = ", though it took less time" if middle.gain >= case.par else ""
-        found = culprit.look.format(written(middle.reading_now, 3))
-        return f"Not mended: what was diagnosed is still there{faster}. Now: {found}."
+        now = culprit.look.format(written(middle.reading_now, 3))
+        return f"Not mended: what was diagnosed is still there{faster}. Now: {now}."
     return f"Not mended: {written(middle.gain, 3)} times better; {case.par:g} times are needed."
 
 
@@ -440,64 +445,64 @@ def _timeline(seen: list, title: str) -> Markdown:
     """Draw a lane of characters for each rank: the first letters of its phases."""
     begin, end = _ends(seen)
     lines = [title] if title else []
-    for one in seen:
+    for rank in seen:
         lane = ["."] * 96
-        for span in one["spans"]:  # what lies inside another one begins after it
+        for span in rank["spans"]:  # what lies inside another one begins after it
             left, right = (int((at - begin) / (end - begin) * 95) for at in (span.begin, span.end))
             lane[left : right + 1] = span.name[0] * (right + 1 - left)
-        lines.append(f"rank {one['rank']:>2} |{''.join(lane)}|")
+        lines.append(f"rank {rank['rank']:>2} |{''.join(lane)}|")
     legend = ", ".join(f"{phase[0]} {phase}" for phase in phases_of(seen))
     return _as_it_stands("\n".join([*lines, f"{1e3 * (end - begin):.1f} ms in all; {legend}"]))
 
 
 def _ends(seen: list) -> tuple[float, float]:
     """Return the first begin and the last end of all phases, in seconds."""
-    spans = [span for one in seen for span in one["spans"]]
+    spans = [span for rank in seen for span in rank["spans"]]
     return min(span.begin for span in spans), max(span.end for span in spans)
 
 
 def phases_of(seen: list) -> list[str]:
     """Return the phases of all ranks, in the order in which they first appear."""
-    return list(dict.fromkeys(span.name for one in seen for span in one["spans"]))
+    return list(dict.fromkeys(span.name for rank in seen for span in rank["spans"]))
 
 
 def _shown(instrument: str, seen: list, title: str) -> Table | Markdown:
     if instrument == "timeline":
         return _timeline(seen, title)
-    rows = [{"rank": one["rank"]} | _row(instrument, one, seen) for one in seen]
+    rows = [{"rank": rank["rank"]} | _row(instrument, rank, seen) for rank in seen]
     columns = ["bytes from, to" if instrument == "wire meter" else "rank", *[*rows[0]][1:]]
     return Table(columns, [[*row.values()] for row in rows], title)
 
 
-def _row(instrument: str, one: dict, seen: list) -> dict[str, Any]:
+def _row(instrument: str, own: dict, seen: list) -> dict[str, Any]:
     """Return what an instrument shows of one rank, by column; `seen` is what all have seen."""
     match instrument:
         case "wire meter":
-            sent = wire.matrix([other["report"] for other in seen])[one["rank"]]
-            used = dict.fromkeys(n for other in seen for n, x in other["through"].items() if x)
-            through = {f"through {name}": one["through"].get(name, 0) for name in used}
+            sent = wire.matrix([rank["report"] for rank in seen])[own["rank"]]
+            used = dict.fromkeys(n for rank in seen for n, x in rank["through"].items() if x)
+            through = {f"through {name}": own["through"].get(name, 0) for name in used}
             return {str(rank): int(count) for rank, count in enumerate(sent)} | through
         case "scheduler":
-            usage = one["usage"]
+            usage = own["usage"]
             waiting = max(thread.waiting for thread in usage.threads)  # a sum exceeds the wall's
             times = {"wall": usage.wall, "on a CPU": usage.on_cpu, "waiting for one": waiting}
             in_ms = {f"{name} (ms)": round(1e3 * seconds, 1) for name, seconds in times.items()}
-            return {"CPUs": len(one["cpus"])} | in_ms | {"lost the CPU": usage.involuntary}
+            return {"CPUs": len(own["cpus"])} | in_ms | {"lost the CPU": usage.involuntary}
         case "call counts":
-            kinds = dict.fromkeys(kind for other in seen for kind in other["calls"])
-            return {kind: one["calls"].count(kind) for kind in kinds}
+            kinds = dict.fromkeys(kind for rank in seen for kind in rank["calls"])
+            return {kind: own["calls"].count(kind) for kind in kinds}
         case "per-rank timers":
-            start = min(other["spans"][0].begin for other in seen)
+            start = min(rank["spans"][0].begin for rank in seen)
             row = {}
             for phase in phases_of(seen):
-                begins = [span.begin - start for span in readings.stretches(one, phase)]
-                took = readings.total(one, phase)
+                begins = [span.begin - start for span in readings.stretches(own, phase)]
+                took = readings.total(own, phase)
                 row[f"{phase}: begins (ms)"] = round(1e3 * begins[0], 1) if begins else None
                 row[f"{phase} (ms)"] = round(1e3 * took, 1) if begins else None
             return row
     return {
-        "CPUs it may use": ",".join(map(str, one["cpus"])),
-        "threads it computes with": one["threads"],
-        "interfaces": ", ".join(one["interfaces"]),
-        "variables": ", ".join(f"{name}={value}" for name, value in one["variables"].items()),
+        "CPUs it may use": ",".join(map(str, own["cpus"])),
+        "threads it computes with": own["threads"],
+        "interfaces": ", ".join(own["interfaces"]),
+        "variables": ", ".join(f"{name}={value}" for name, value in own["variables"].items()),
     }

@@ -46,15 +46,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
         f"the others need: {catalogue.LESSONS_ALONE}",
     )
     commands = parser.add_subparsers(dest="command", metavar="COMMAND")
-    asked = next((word for word in arguments if not word.startswith("-")), None)
-    if asked in FROM_A_CLONE and (problem := catalogue.without_clone()):
-        print(f"course {asked}: {problem}", file=sys.stderr)
+    chosen = next((word for word in arguments if not word.startswith("-")), None)
+    if chosen in FROM_A_CLONE and (problem := catalogue.without_clone()):
+        print(f"course {chosen}: {problem}", file=sys.stderr)
         return 1
     try:
         for name, purpose in COMMANDS.items():
             description = f"{purpose[:1].upper()}{purpose[1:]}."
             command = commands.add_parser(name, help=purpose, description=description)
-            if name == asked:
+            if name == chosen:
                 module = "classroom" if name == "class" else name  # `class` is a word of Python's
                 implementation = importlib.import_module(f"course.commands.{module}")
                 implementation.configure(command)
@@ -71,7 +71,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except OSError as error:
         if error.filename is None:  # no file that somebody named
             raise
-        print(f"course {asked}: {error.filename}: {error.strerror}", file=sys.stderr)
+        print(f"course {chosen}: {error.filename}: {error.strerror}", file=sys.stderr)
         return 1
 
 

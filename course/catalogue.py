@@ -105,8 +105,8 @@ def find() -> dict[str, Lesson]:
     """Find all lessons, in the order of their numbers: package name -> lesson."""
     folders = pkgutil.iter_modules(lessons.__path__, prefix=f"{lessons.__name__}.")
     packages = [module.name for module in folders if module.ispkg]
-    found = [replace(importlib.import_module(name).LESSON, package=name) for name in packages]
-    return {lesson.package: lesson for lesson in sorted(found, key=lambda lesson: lesson.number)}
+    there = [replace(importlib.import_module(name).LESSON, package=name) for name in packages]
+    return {lesson.package: lesson for lesson in sorted(there, key=lambda lesson: lesson.number)}
 
 
 def experiments() -> dict[str, Lesson]:

@@ -112,10 +112,10 @@ class Place:
             return launch(
                 program, *args, **{"fabric": self.fabric, "backend": self.backend} | options
             )
-        told = launch(partial(_with_carriers, program), *args, **options)
+        results = launch(partial(_with_carriers, program), *args, **options)
         _carriers.clear()
-        _carriers.update(*(carriers for _, carriers in told))
-        return [result for result, _ in told]
+        _carriers.update(*(carriers for _, carriers in results))
+        return [result for result, _ in results]
 
     def record(
         self,

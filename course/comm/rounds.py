@@ -45,12 +45,12 @@ def count_rounds(reports: Sequence[Report]) -> int:
     return len({k for k, ((_, sent), _) in zip(numbers, messages, strict=True) if sent.nbytes})
 
 
-def _comes_before(one: _Ends, other: _Ends) -> bool:
-    """Whether a rank waited for one message before it posted its end of the other."""
+def _comes_before(earlier: _Ends, later: _Ends) -> bool:
+    """Whether a rank waited for the earlier message before it posted its end of the later."""
     return any(
         rank == at and call.waited is not None and call.waited < posted.at
-        for rank, call in one
-        for at, posted in other
+        for rank, call in earlier
+        for at, posted in later
     )
 
 

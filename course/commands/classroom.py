@@ -28,8 +28,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
     parser.add_argument("files", nargs="*", type=Path, help="what the learners handed in (JSON)")
     parser.add_argument("--out", type=Path, default=Path("class.html"), help="page to write")
-    told = "follow the hand-ins in a folder; Ctrl-C ends"
-    parser.add_argument("--watch", type=Path, metavar="FOLDER", help=told)
+    purpose = "follow the hand-ins in a folder; Ctrl-C ends"
+    parser.add_argument("--watch", type=Path, metavar="FOLDER", help=purpose)
 
 
 def main(options: argparse.Namespace) -> int:

@@ -11,10 +11,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
     site = Path("build/edition")
     parser.add_argument("--out", type=Path, default=site, help=f"folder to write ({site})")
-    told = "take lessons as they ran last (OUT-runs), or as they ran on a calm machine (FOLDER, an "
-    told += "OUT-runs from there), where their cells are the same; run only the others"
+    purpose = (
+        "take lessons as they ran last (OUT-runs), or as they ran on a calm machine (FOLDER, an "
+    )
+    purpose += "OUT-runs from there), where their cells are the same; run only the others"
     given = {"nargs": "?", "type": Path, "const": True, "default": False}
-    parser.add_argument("--reuse", metavar="FOLDER", help=told, **given)
+    parser.add_argument("--reuse", metavar="FOLDER", help=purpose, **given)
 
 
 def main(options: argparse.Namespace) -> int:

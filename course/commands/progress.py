@@ -217,8 +217,11 @@ def load(path: Path) -> HandIn:
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
-    told, file = "write a small JSON file for your instructor (hand-in.json)", Path("hand-in.json")
-    parser.add_argument("--hand-in", type=Path, metavar="FILE", nargs="?", const=file, help=told)
+    purpose, file = (
+        "write a small JSON file for your instructor (hand-in.json)",
+        Path("hand-in.json"),
+    )
+    parser.add_argument("--hand-in", type=Path, metavar="FILE", nargs="?", const=file, help=purpose)
     parser.add_argument("--name", default="", help="a name to hand in under (none if not given)")
 
 

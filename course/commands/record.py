@@ -32,9 +32,9 @@ def record(lesson: Lesson, only: str = "") -> Path:
     if doubts := [*filter(None, map(why_not_to_keep, measured))]:
         raise RuntimeError("\n".join([f"{lesson.experiment} is not recorded:", *doubts]))
     if only:
-        made = [(new.case, new.params) for new in measured]
+        anew = [(new.case, new.params) for new in measured]
         kept = records.load(lesson.recording)
-        measured = [old for old in kept if (old.case, old.params) not in made] + measured
+        measured = [old for old in kept if (old.case, old.params) not in anew] + measured
     return records.save(measured, lesson.recording)
 
 

@@ -31,8 +31,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("names", nargs="*", metavar="NAME", help=known)
     parser.add_argument("--all", action="store_true", help="run all of them; takes minutes")
     parser.add_argument("--quick", action="store_true", help="fewer cases and repetitions")
-    told = "write the records here (one experiment only)"
-    parser.add_argument("--out", type=Path, metavar="FILE", help=told)
+    purpose = "write the records here (one experiment only)"
+    parser.add_argument("--out", type=Path, metavar="FILE", help=purpose)
 
 
 def main(options: argparse.Namespace) -> int:

@@ -86,7 +86,7 @@ def jupyter(options: argparse.Namespace) -> Sequence[str]:
         f"--ServerApp.root_dir={ROOT}", f"--LabApp.default_url=/lab/tree/work/{FIRST}",
         f"--LabApp.app_settings_dir={_SETTINGS}",
     ]  # fmt: skip
-    told = {
+    wanted_of = {
         # a login shell, the default there, would forget our PATH
         "--ServerApp.terminado_settings=shell_command=['bash']": options.hub,
         "--no-browser": options.no_browser,
@@ -94,7 +94,7 @@ def jupyter(options: argparse.Namespace) -> Sequence[str]:
         f"--ip={options.ip}": options.ip is not None,
         "--allow-root": os.geteuid() == 0,  # as in most containers
     }
-    return command + [option for option, wanted in told.items() if wanted]
+    return command + [option for option, wanted in wanted_of.items() if wanted]
 
 
 def write_start_page(course: Path, work: Path) -> None:

@@ -9,9 +9,11 @@ from course.notebooks import files, tree
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Declare the command's argument."""
-    told = "run these solutions and keep what their checks print, for nbval; without a name, those "
-    told += "that keep nothing yet"
-    parser.add_argument("--outputs", nargs="*", type=Path, metavar="NOTEBOOK", help=told)
+    purpose = (
+        "run these solutions and keep what their checks print, for nbval; without a name, those "
+    )
+    purpose += "that keep nothing yet"
+    parser.add_argument("--outputs", nargs="*", type=Path, metavar="NOTEBOOK", help=purpose)
 
 
 def main(options: argparse.Namespace) -> int:

@@ -173,14 +173,14 @@ def prepared(notebook: NotebookNode, words: list[str]) -> NotebookNode:
             cell.source = re.sub(r"^# ", "## ", text, flags=re.MULTILINE) if place else text
             continue
         roles = [output.get("metadata", {}).get("course", {}) for output in cell.outputs]
-        asked = {role["asks"] for role in roles if role.get("asks")}
+        asks = {role["asks"] for role in roles if role.get("asks")}
         seen = {role["tells"] for role in roles if "tells" in role}
         tags = cell.metadata.setdefault("tags", [])
         folded = []
-        if waiting - asked and not asked:
+        if waiting - asks and not asks:
             tags += ["hide-output", *sorted(f"until-{key.replace('.', '-')}" for key in waiting)]
             folded = [f"tag_{tag}" for tag in tags if tag.startswith("until-")]
-        waiting |= asked
+        waiting |= asks
         if seen:
             tags.append("hide-input")  # its code may name the right letter
         waiting -= seen

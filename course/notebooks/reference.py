@@ -24,9 +24,9 @@ def public(owner: ModuleType | type, module: str) -> dict[str, Any]:
     """What a module, or a class of it, has for others: ``__all__``, or what is defined there."""
     if hasattr(owner, "__all__"):
         return {name: getattr(owner, name) for name in owner.__all__}
-    found = {name: inspect.getattr_static(owner, name) for name in vars(owner) if name[0] != "_"}
-    codes = {name: getattr(value, "fget", value) for name, value in found.items()}
-    return {n: found[n] for n, code in codes.items() if getattr(code, "__module__", "") == module}
+    members = {name: inspect.getattr_static(owner, name) for name in vars(owner) if name[0] != "_"}
+    codes = {name: getattr(value, "fget", value) for name, value in members.items()}
+    return {n: members[n] for n, code in codes.items() if getattr(code, "__module__", "") == module}
 
 
 def page() -> str:

@@ -99,14 +99,14 @@ def problems(root: Path = ROOT) -> Iterator[str]:
     """Name everything that `course check` objects to, one line each, with the file in front."""
     for path in kept(root):
         notebook, match = files.read(path), _NAME.fullmatch(path.name)
-        found = list(files.problems(notebook))
+        complaints = list(files.problems(notebook))
         if match is None and path.stem not in UNNUMBERED:
-            found.append("a notebook's name is like 01_gloo_scaling.ipynb")
+            complaints.append("a notebook's name is like 01_gloo_scaling.ipynb")
         elif path.parent.name == SOLUTIONS:
-            found += exercises.problems(notebook, lesson=match[1].lstrip("0"))
+            complaints += exercises.problems(notebook, lesson=match[1].lstrip("0"))
             remedy = "run 'python -m course sync --outputs'"
-            found += [f"{cell_id} keeps no output; {remedy}" for cell_id in _silent(notebook)]
-        yield from (f"{path.relative_to(root)}: {problem}" for problem in found)
+            complaints += [f"{cell_id} keeps no output; {remedy}" for cell_id in _silent(notebook)]
+        yield from (f"{path.relative_to(root)}: {problem}" for problem in complaints)
     yield from _unanswered(root)
     yield from _without_row(root)
     try:

@@ -71,6 +71,6 @@ def script_of(key: str) -> str:
 def still_of(key: str) -> str:
     """Return what a toy shows at first, as HTML without a script."""
     drawing = path_of(key).with_suffix(".svg").read_text(encoding="utf-8")
-    found = re.search("<desc>(.*?)</desc>", drawing)
+    description = re.search("<desc>(.*?)</desc>", drawing)
     data = base64.b64encode(drawing.encode()).decode()
-    return _STILL.replace("{alt}", found[1] if found else "").replace("{data}", data)
+    return _STILL.replace("{alt}", description[1] if description else "").replace("{data}", data)

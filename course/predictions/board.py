@@ -178,9 +178,9 @@ class Board:
         test = Test(experiment, predicts, found, judged, tiers_of(records))
         self.tests[suspect, experiment] = test
         who = f"{suspect}, {self.suspects[suspect]}"
-        said = f"{experiment} tests {who}. If {suspect} is right: {predicts}."
+        prediction = f"{experiment} tests {who}. If {suspect} is right: {predicts}."
         result = textwrap.fill(str(test), WIDTH, initial_indent="  ", subsequent_indent="    ")
-        self.say(f"{textwrap.fill(said, WIDTH)}\n{result}")
+        self.say(f"{textwrap.fill(prediction, WIDTH)}\n{result}")
         if self._handle is not None:
             self._handle.update(self._bundle(), raw=True)
         return test
@@ -238,20 +238,22 @@ class Board:
 
     def next(self) -> str:
         """Say which experiment comes next, and what else would tell apart those that are left."""
-        left, made = self.left, {experiment for _, experiment in self.tests}
+        left, tried = self.left, {experiment for _, experiment in self.tests}
         if not left or (len(left) == 1 and self.state(left[0]) == STANDS):
             return ""
-        said = []
+        sentences = []
         for name, (what, asks, how) in self.experiments.items():
             suspects = [letter for letter in left if letter in asks]
-            if name not in made and suspects:
+            if name not in tried and suspects:
                 command = f" ({how})" if how else ""
-                said = [f"Next: {name}, {what}{command}, which tests {' and '.join(suspects)}."]
+                sentences = [
+                    f"Next: {name}, {what}{command}, which tests {' and '.join(suspects)}."
+                ]
                 break
         for letters, text in self.apart.items():
             if letters <= set(left):
-                said.append(f"What would separate {' from '.join(sorted(letters))}: {text}.")
-        return " ".join(said)
+                sentences.append(f"What would separate {' from '.join(sorted(letters))}: {text}.")
+        return " ".join(sentences)
 
     def of_the_vote(self) -> str:
         """Say what became of the learner's vote; empty where there is none."""
@@ -272,16 +274,16 @@ class Board:
             lines += [f"       {test.experiment}  {test}" for test in self.of(letter)]
         return "\n".join(lines)
 
-    def html(self, said: str = "", ours: Board | None = None) -> str:
+    def html(self, verdict: str = "", ours: Board | None = None) -> str:
         """Return the board as an HTML table; in a narrow place each suspect is a block of its own.
 
-        Below it stands what is `said` of it, and, folded, `ours`.
+        Below it stands the `verdict`, and, folded, `ours`.
         """
         notes = list(dict.fromkeys(test.tiers for test in self.tests.values() if test.tiers))
         judged = [test.judged for test in self.tests.values()]
-        if used := [one.others for one in judged if one.others is not None]:
+        if used := [test.others for test in judged if test.others is not None]:
             notes.append(f"other programs used up to {max(used):.1f} CPUs")
-        shown = {"vote": self._vote(), "notes": "; ".join(notes), "said": said, "ours": ours}
+        shown = {"vote": self._vote(), "notes": "; ".join(notes), "verdict": verdict, "ours": ours}
         return forms.filled("board.html", board=self, signs=SIGNS, legend=LEGEND, **shown)
 
     def _ipython_display_(self) -> None:
@@ -300,8 +302,8 @@ class Board:
 
 def show_verdict(board: Board, ours: Board | None) -> None:
     """Show a board, its verdict and the vote's fate, and below it, folded, our own board."""
-    said = " ".join(filter(None, [board.verdict(ours), board.of_the_vote()]))
-    forms.display(f"{board}\n\n{said}", lambda: board.html(said, ours))
+    verdict = " ".join(filter(None, [board.verdict(ours), board.of_the_vote()]))
+    forms.display(f"{board}\n\n{verdict}", lambda: board.html(verdict, ours))
 
 
 def _or(letters: Iterable[str]) -> str:

@@ -30,8 +30,8 @@ def show(number: str, *, yours: str = "", theirs: str = "") -> None:
     elif later and (page := later[0].notebook(catalogue.ROOT / "notebooks")):
         link, step = page.name, f"{later[0].number} · {later[0].title}"
     figures = "; ".join(filter(None, [yours and f"Yours: {yours}", theirs and f"theirs: {theirs}"]))
-    asked = [entry for key, entry in book.entries.items() if key.startswith(f"{number}.")]
-    bets = [(textwrap.shorten(e.question, 90), outcome(e)) for e in asked if e.committed]
+    entries = [entry for key, entry in book.entries.items() if key.startswith(f"{number}.")]
+    bets = [(textwrap.shorten(e.question, 90), outcome(e)) for e in entries if e.committed]
     title, can = f"{number} · {lesson.title}", _can(lesson)
     lines = [f"✔ {title}: you have come to its end. Well done!", figures, can and f"Now {can}"]
     lines += [f"  {question} {text}" for question, text in bets]
@@ -43,12 +43,12 @@ def show(number: str, *, yours: str = "", theirs: str = "") -> None:
 
 def outcome(entry: Entry) -> str:
     """Say in a few words what was bet, and what came out; it must have been bet."""
-    said = f"You said {entry.in_words()}".rstrip(".")
+    bet = f"You said {entry.in_words()}".rstrip(".")
     if entry.measured is None:
-        return f"{said}; not judged yet."
+        return f"{bet}; not judged yet."
     if entry.fates is not None:
-        return f"{said}; your run leaves {entry.measured}."
-    result = f"{said}; it was {entry.in_words('measured')}".rstrip(".")
+        return f"{bet}; your run leaves {entry.measured}."
+    result = f"{bet}; it was {entry.in_words('measured')}".rstrip(".")
     if entry.options:
         mark = {True: " ✔", False: ""}.get(entry.right, ", not judged")
     elif entry.explained:
@@ -69,5 +69,5 @@ def _can(lesson: catalogue.Lesson) -> str:
     """Read at a lesson's head what one can do after it; empty without its notebook."""
     path = lesson.notebook(catalogue.ROOT / "notebooks")
     cells = json.loads(path.read_text(encoding="utf-8"))["cells"] if path else []
-    found = (_CAN.search("".join(cell["source"])) for cell in cells)
-    return next((re.sub(r"[*`]", "", match[1]) for match in found if match), "")
+    matches = (_CAN.search("".join(cell["source"])) for cell in cells)
+    return next((re.sub(r"[*`]", "", match[1]) for match in matches if match), "")

@@ -79,11 +79,11 @@ class Form(anywidget.AnyWidget):
             {"name": key, "label": label, "first": key == "commit"}
             for key, label in buttons.items()
         ]
-        asked = {
+        question = {
             "name": name, "heading": heading, "text": text, "rows": drawn, "buttons": pressed,
             "options": list(map(list, (options or {}).items())), "waiting": WAITING,
         }  # fmt: skip
-        super().__init__(ask=asked)
+        super().__init__(ask=question)
         self._act = act
         self.say(first or Reply(""))
         self.on_msg(self._take)

@@ -64,9 +64,9 @@ def predict(
         committed: 80 µs. You may correct it until you see the result.
     """
     also = "range" if with_range or low is not None else ""
-    asked = _ask(key, question, also=also, unit=unit)
+    entry = _ask(key, question, also=also, unit=unit)
     if value is None:
-        _show(asked)
+        _show(entry)
     else:
         _commit(key, float(value), low=low, high=high)
 
@@ -94,9 +94,9 @@ def choose(
         >>> choose("00.first", "Which clock is wrong?", ["the first", "none"], answer="b")
         committed: b) none. You may correct it until you see the result.
     """
-    asked = _ask(key, question, also="reason" if why else "", options=options)
+    entry = _ask(key, question, also="reason" if why else "", options=options)
     if answer is None:
-        _show(asked)
+        _show(entry)
     else:
         _commit(key, answer, reason=reason)
 
@@ -239,8 +239,9 @@ def reconcile(
         ValueError: Neither tier nor records are given, or both; or a letter that is no option.
         Stopped: The question was asked, and nothing is committed yet.
     """
-    if (asked := ledger_file.entry(key)).question != key and not gates_are_open():
-        _stop_unless_answered(asked)
+    question = ledger_file.entry(key)
+    if question.question != key and not gates_are_open():
+        _stop_unless_answered(question)
     if isinstance(measured, Board):
         if measured.tests:
             left = " or ".join(measured.left) or "none"
@@ -366,11 +367,11 @@ def _commit(key: str, answer: float | str, **details: Any) -> None:
     print(forms.state_of(now))
 
 
-def _show(asked: Entry, *, gated: bool = False) -> None:
+def _show(entry: Entry, *, gated: bool = False) -> None:
     """Show the form of a question; with a way past it, where a gate asks."""
     if complaint := ledger_file.load().complaint():
         _tell_once(f"{ledger_file.location().name}: {complaint}")
-    if asked.question == asked.key and not asked.options:
-        print(f"Run the cell that asks question {asked.key} first.")
+    if entry.question == entry.key and not entry.options:
+        print(f"Run the cell that asks question {entry.key} first.")
     else:
-        forms.show_question(asked, gated=gated)
+        forms.show_question(entry, gated=gated)

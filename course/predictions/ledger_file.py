@@ -305,10 +305,10 @@ def ask(
     key: str, question: str, *, unit: str = "", options: Iterable[str] = (), also: str = ""
 ) -> Entry:
     """Note a question, unless the file has it in these words; return it."""
-    asked = {"question": question, "unit": unit, "options": list(options), "also": also}
+    fields = {"question": question, "unit": unit, "options": list(options), "also": also}
     old = load().entries.get(key)
-    if old is None or any(getattr(old, name) != value for name, value in asked.items()):
-        add("asked", key, **asked)
+    if old is None or any(getattr(old, name) != value for name, value in fields.items()):
+        add("asked", key, **fields)
     return entry(key)
 
 

@@ -217,35 +217,35 @@ def counted(reports: Sequence[Report]) -> np.ndarray:
     nothing.
     """
     reports = _in_order(reports)
-    asked = np.zeros((len(reports), len(reports)), dtype=np.int64)
+    requested = np.zeros((len(reports), len(reports)), dtype=np.int64)
     for report in reports:
         for call in report.calls:
             if call.kind == "send":
-                asked[report.rank, call.peer] += call.nbytes
-    return asked
+                requested[report.rank, call.peer] += call.nbytes
+    return requested
 
 
 def _confirmed(sent: np.ndarray, reports: Sequence[Report]) -> np.ndarray:
     """Return `counted`, after checking it against the kernel's bytes."""
-    asked, headers, known = counted(reports), np.zeros_like(sent), True
+    requested, headers, known = counted(reports), np.zeros_like(sent), True
     for report in reports:
         for call in report.calls:
             if call.peer == ANY_SOURCE:
                 known = False  # how many headers it answered with, and to whom
             else:
                 headers[report.rank, call.peer] += 2 if call.kind == "send" else 1
-    wanted = asked + HEADER * headers
+    wanted = requested + HEADER * headers
     excess = sent - wanted
     mistaken = excess != 0 if known else (excess < 0) | (excess % HEADER != 0)
     if mistaken.any():
         i, j = np.argwhere(mistaken)[0]
         raise WireMismatch(
-            f"rank {i} asked to send {asked[i, j]} bytes to rank {j}, which with {headers[i, j]} "
-            f"headers of {HEADER} makes {wanted[i, j]}; the kernel sent {sent[i, j]}. Does the "
-            "block wait for all that it starts, and does nothing else run on this rank? "
-            f"{_INSTEAD}"
+            f"rank {i} asked to send {requested[i, j]} bytes to rank {j}, which with "
+            f"{headers[i, j]} headers of {HEADER} makes {wanted[i, j]}; the kernel sent "
+            f"{sent[i, j]}. Does the block wait for all that it starts, and does nothing else run "
+            f"on this rank? {_INSTEAD}"
         )
-    return asked
+    return requested
 
 
 def _multiple(sent: int, src: int, dst: int) -> int:

@@ -428,15 +428,15 @@ class _Supervisor:
 
     def _on_message(self, rank: _Rank) -> None:
         try:
-            said = rank.control.recv(16)
+            heard = rank.control.recv(16)
         except OSError:
-            said = b""
-        rank.heard += said
-        if not said:
+            heard = b""
+        rank.heard += heard
+        if not heard:
             self.selector.unregister(rank.control)
-        if (not said and rank.state == "running") or words.FAILED in said:
+        if (not heard and rank.state == "running") or words.FAILED in heard:
             self._note_fall(rank)
-        if words.JOINED in said:
+        if words.JOINED in heard:
             # It keeps its place in the kernel's list of what is ready, and its end would be told
             # of before earlier ones: registered anew, it has the place of its next event.
             self.selector.unregister(rank.control)
@@ -445,9 +445,9 @@ class _Supervisor:
                 for other in self.ranks:
                     with contextlib.suppress(OSError):  # it has just died
                         other.control.send(words.GO)
-        if words.FINISHED in said:
+        if words.FINISHED in heard:
             rank.state = "finished"
-        elif words.RAISED in said:
+        elif words.RAISED in heard:
             rank.state = "raised"
 
     def _have_said(self, word: bytes, ranks: Sequence[_Rank]) -> bool:

@@ -133,8 +133,10 @@ def run_on_ranks(program: Callable[[], Any], options: Options) -> list[Any]:
         torch.set_num_threads(saved)
         dist.set_debug_level_from_env()
     results = [pickle.loads(store.get(key)) for key in keys]
-    told = [(other, text) for other, (text, _) in enumerate(results) if text]
-    failures = [LaunchError(f"rank {other} of {world_size} raised {text}") for other, text in told]
+    raised = [(other, text) for other, (text, _) in enumerate(results) if text]
+    failures = [
+        LaunchError(f"rank {other} of {world_size} raised {text}") for other, text in raised
+    ]
     _leave(limit, rank, world_size, *failures[:1])
     if failures:
         raise failures[0]

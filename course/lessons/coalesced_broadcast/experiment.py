@@ -93,21 +93,21 @@ def compare(
     def measure(here: Place) -> list[Record]:
         ranks = here.launch(programs.time_ways, send, possible, width, iters, **options)
         fields = {"experiment": NAME, "collective": "broadcast", "nbytes": nbytes}
-        made = []
+        records = []
         for name, results in zip(possible, zip(*ranks, strict=True), strict=True):
             samples = [result["samples"] for result in results]
             counted = "faults", "system", "peak"
             values = {key: max(rank[key] for rank in results) for key in counted}
-            made.append(here.record(name, samples, params=params, values=values, **fields))
-        return made
+            records.append(here.record(name, samples, params=params, values=values, **fields))
+        return records
 
     if asks_huge and huge_pages() not in GIVEN:
         print(f"{pages_here()}\nShown instead: what another machine measured (RECORDED).")
-        found = catalogue.experiment(NAME).recorded()
+        every = catalogue.experiment(NAME).recorded()
     else:
         place = place or Place(2, rate)
-        found = place.records(measure, recording=RECORDING, experiment=NAME, cases=possible)
-    return [record for record in found if of_experiment(record) == params]
+        every = place.records(measure, recording=RECORDING, experiment=NAME, cases=possible)
+    return [record for record in every if of_experiment(record) == params]
 
 
 def why_not(send: Callable, way: Mapping[str, Any]) -> str:

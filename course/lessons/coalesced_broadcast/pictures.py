@@ -91,12 +91,12 @@ def in_time(seen: Sequence[Mapping[str, Sequence[programs.Spans]]]) -> Figure:
             for what, _, begin, end in rank:
                 took[what] += 1e3 * (end - begin)
                 bars.append(Bar(lane, what, begin, end, behind=what == "on its way"))
-            told = ", ".join(f"{what} {ms:.0f} ms" for what, ms in took.items())
-            sums.append(f"rank {lane} {told}")
+            parts = ", ".join(f"{what} {ms:.0f} ms" for what, ms in took.items())
+            sums.append(f"rank {lane} {parts}")
         count = len({number for _, number, *_ in ranks[0]})
-        told = f"{name}, {count} flat buffers: {'; '.join(sums)}."
+        words = f"{name}, {count} flat buffers: {'; '.join(sums)}."
         lanes = ["rank 0", "rank 1"]
-        draw_lanes(lanes, bars, description=told, looks=LOOKS, title=name, until=until, ax=ax)
+        draw_lanes(lanes, bars, description=words, looks=LOOKS, title=name, until=until, ax=ax)
         note = f"the median of {len(seen[0][name])} broadcasts"
         plots.stamp(ax, Tier.MEASURED, Provenance.here(), note=note)
     return figure

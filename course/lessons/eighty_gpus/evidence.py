@@ -118,10 +118,10 @@ chosen at random show in {two_hosts_by_luck(len(never)):.0%} of choices."""
 class Tribunal(Board):
     """The board of the vote, whose matrix stands in a fold behind its verdict."""
 
-    def html(self, said: str = "", ours: Board | None = None) -> str:
+    def html(self, verdict: str = "", ours: Board | None = None) -> str:
         """Return the verdict, and below it, folded, what was held against each suspect."""
         summary = "<summary>The tribunal: each suspect and what was held against it</summary>"
-        return f"<p><b>{said}</b></p><details>{summary}{super().html('', ours)}</details>"
+        return f"<p><b>{verdict}</b></p><details>{summary}{super().html('', ours)}</details>"
 
 
 def tribunal() -> Tribunal:

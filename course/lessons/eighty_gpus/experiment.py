@@ -49,15 +49,15 @@ def measure(
     is by `modelled`, its value `carried` the bytes that each card sent out of its server in units
     of S, by rank (None where the wire cannot be read).
     """
-    found = {}
+    records = {}
     for cards in dict.fromkeys(arm["cards"] for arm in arms.values()):
         ways = [arm["way"] for arm in arms.values() if arm["cards"] == cards]
         rails = Fabric.rails(servers=SERVERS, cards=cards, rate=RATE, inside=INSIDE)
         place = Place(hosts=SERVERS, rate=RATE, ranks_per_host=cards, fabric=rails)
         kept = {"recording": RECORDING, "experiment": NAME, "cases": ways}
         for record in place.records(partial(_on, ways=ways, perf=perf), say=say, **kept):
-            found[cards, record.case] = record
-    return {name: found[arm["cards"], arm["way"]] for name, arm in arms.items()}
+            records[cards, record.case] = record
+    return {name: records[arm["cards"], arm["way"]] for name, arm in arms.items()}
 
 
 def _on(here: Place, ways: Iterable[str], perf: Callable[..., list[float]]) -> list[Record]:

@@ -182,12 +182,12 @@ def never_complete(tests: Iterable[PairTest]) -> dict[tuple[int, int], list[int]
     by_pair: dict[tuple[int, int], list[PairTest]] = {}
     for test in tests:
         by_pair.setdefault(test.pair, []).append(test)
-    found = {}
+    counts = {}
     for pair, own in sorted(by_pair.items()):
         done = [test.gpus_per_host for test in own if test.busbw]
         if max(done, default=0) < 2:
-            found[pair] = [len(done), len(own) - len(done), 6 - len(own)]
-    return found
+            counts[pair] = [len(done), len(own) - len(done), 6 - len(own)]
+    return counts
 
 
 def lost_by_size() -> Table:
@@ -205,12 +205,12 @@ def lost_by_size() -> Table:
 
 def alone_into(slot: str) -> dict[int, list[int]]:
     """Count, by host, sendrecv tests of which just one message goes into a slot: slow ones, all."""
-    found: dict[int, list[bool]] = {host: [] for host in range(1, 18)}
+    slow_on: dict[int, list[bool]] = {host: [] for host in range(1, 18)}
     for test in select(seventeen_hosts(), collective="sendrecv"):
         hit = [host for _, host, into in test.messages() if into == slot]
         if len(hit) == 1:
-            found[hit[0]].append(test.is_slow)
-    return {host: [sum(tests), len(tests)] for host, tests in found.items()}
+            slow_on[hit[0]].append(test.is_slow)
+    return {host: [sum(tests), len(tests)] for host, tests in slow_on.items()}
 
 
 def by_host(suspect: object, tests: Iterable[PairTest]) -> tuple[str, list[int], Table]:
@@ -228,7 +228,7 @@ def by_host(suspect: object, tests: Iterable[PairTest]) -> tuple[str, list[int],
         suspect = min(set.intersection(*(at_work(test) for test in tests if test.is_slow)))
     slot = str(suspect)
     counts = alone_into(slot)
-    rows = [[host, *found] for host, found in counts.items()]
+    rows = [[host, *figures] for host, figures in counts.items()]
     columns = ["a message goes into it on host", "slow", "tests"]
     accused = [host for host, (slow, _) in counts.items() if slow]
     return slot, accused, Table(columns, rows, title=f"Slot {slot} ({whose})")

@@ -98,8 +98,8 @@ def pairs(
     shades = shades_from or (0.0, high)
     plots.matrix(ax, matrix, rows=names, columns=names, value_format="{:.1f}", shades_from=shades)
     half, failed = (matrix < 0.5 * high).sum() // 2, sum(not test.busbw for test in tests)
-    told = f"{low:.1f} to {high:.1f}; {half} pairs below half of the best, {failed} failed"
-    plots.describe(ax, f"{title}: {told}.")
+    words = f"{low:.1f} to {high:.1f}; {half} pairs below half of the best, {failed} failed"
+    plots.describe(ax, f"{title}: {words}.")
     return plots.stamp_published(ax, _PUBLISHED["pairs"], note="× failed; blank: not tested")
 
 

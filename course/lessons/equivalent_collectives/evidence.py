@@ -64,23 +64,26 @@ def sent(board: Board, by_way: Mapping[str, float], records: Mapping[str, Record
     If the two steps send as many as all_reduce, that refutes c whatever the clock says.
     """
     more = (by_way[FIRST] + by_way[SECOND]) / by_way[ONE]
-    equal, pairs = more <= 1.05, zip(records[TWO].seconds, records[ONE].seconds, strict=True)
+    as_many = more <= 1.05
+    pairs = zip(records[TWO].seconds, records[ONE].seconds, strict=True)
     longer = [two / one for two, one in pairs]
     predicts = "the two steps send more bytes than all_reduce, and take longer by the same factor, "
     predicts += "within 15 %"
     explained = outcomes([abs(x / more - 1) for x in longer], stands=0.15, fell=0.3)
-    came, times = False if equal else explained, " ".join(f"{x:.2f}" for x in longer)
+    came = False if as_many else explained
+    times = " ".join(f"{x:.2f}" for x in longer)
     found = f"{more:.3g} times the bytes; {times} the time"
-    board.test("c", "C", predicts, came, found=found, records=records.values(), exact=equal)
+    board.test("c", "C", predicts, came, found=found, records=records.values(), exact=as_many)
 
 
 def sums(board: Board, seconds: Sequence[float], records: Mapping[str, Record]) -> None:
     """Hold suspect d to the sums without a wire, each round's against the smallest excess."""
     least = min(excess(records))
-    shares = [one / least for one in seconds]
+    shares = [took / least for took in seconds]
     predicts = "all sums and copies of four ranks, in one process, take at least half of the excess"
-    came, found = _judged(shares, [least] * len(shares), stands=0.5, fell=0.25), _all(shares)
-    board.test("d", "D", predicts, came, found=f"{found} of the excess", records=records.values())
+    came = _judged(shares, [least] * len(shares), stands=0.5, fell=0.25)
+    found = f"{_all(shares)} of the excess"
+    board.test("d", "D", predicts, came, found=found, records=records.values())
 
 
 def hold_all(board: Board, records: Sequence[Record], world: str) -> None:

@@ -54,8 +54,8 @@ def compare(
     nbytes = divisible(nbytes, place.world_size)
     ways = {**ways, **{name + programs.QUARTER: way for name, way in ways.items() if quarters}}
     measure = functools.partial(measured, ways=ways, nbytes=nbytes, iters=iters)
-    found = place.records(measure, recording=RECORDING, experiment=NAME, cases=ways, say=say)
-    own = runs.in_world(found, "")
+    every = place.records(measure, recording=RECORDING, experiment=NAME, cases=ways, say=say)
+    own = runs.in_world(every, "")
     by_way = runs.by_case(r for r in own if r.nbytes == programs.given(r.case, nbytes))
     if missing := ways.keys() - by_way.keys():
         raise LookupError(f"no links can be made here, and nobody recorded {sorted(missing)}.")
@@ -67,14 +67,14 @@ def measured(
 ) -> list[Record]:
     """Run the ways at a place that is up; `values` go into every record."""
     ranks = here.launch(programs.measure, dict(ways), nbytes, iters, timeout=120.0)
-    made = []
+    records = []
     for name in ways:
-        mine, size = [rank[name] for rank in ranks], programs.given(name, nbytes)
-        found = {x: all(one[x] for one in mine) for x in ("right", "copied")}
-        found |= {"matrix": _sent([one["report"] for one in mine], size), **values}
-        samples = [one["samples"] for one in mine]
-        made.append(here.record(name, samples, experiment=NAME, nbytes=size, values=found))
-    return made
+        by_rank, size = [rank[name] for rank in ranks], programs.given(name, nbytes)
+        fields = {x: all(rank[x] for rank in by_rank) for x in ("right", "copied")}
+        fields |= {"matrix": _sent([rank["report"] for rank in by_rank], size), **values}
+        samples = [rank["samples"] for rank in by_rank]
+        records.append(here.record(name, samples, experiment=NAME, nbytes=size, values=fields))
+    return records
 
 
 def without_a_wire(work: Callable[[Sequence[torch.Tensor]], object]) -> list[float]:
@@ -198,11 +198,11 @@ def run(*, quick: bool = False, progress: runs.Say = runs.quiet) -> list[Record]
     """
     progress(f"on {FOUR.world_size} ranks, {FOUR.link}")
     by_hand, iters = FOUR.link != "torchrun", 2 if quick else 7
-    made = compare(WAYS | STEPS | (CONTROL if by_hand else {}), iters=iters, say=progress)
+    records = compare(WAYS | STEPS | (CONTROL if by_hand else {}), iters=iters, say=progress)
     sizes = compare(WAYS, quarters=True, iters=iters, say=progress)
-    made |= {name: record for name, record in sizes.items() if name.endswith(programs.QUARTER)}
-    made |= compare(TREES, iters=iters, say=progress) if by_hand else {}
-    return list(made.values())
+    records |= {name: record for name, record in sizes.items() if name.endswith(programs.QUARTER)}
+    records |= compare(TREES, iters=iters, say=progress) if by_hand else {}
+    return list(records.values())
 
 
 def fastest(records: Mapping[str, Record]) -> dict[str, float]:

@@ -53,9 +53,10 @@ def puzzle() -> Axes:
 
 def times(records: Mapping[str, Record], *, title: str) -> Axes:
     """Draw the time of each way, beside what a byte model predicts where it was asked."""
-    one, *_ = shown = list(records.values())
-    links, size = f"links of {one.params['rate']}", f"S = {one.nbytes / 2**20:g} MiB"
-    return plots.ladder(shown, title=title, note=f"{one.world_size} ranks, {links}, {size}")
+    shown = list(records.values())
+    first = shown[0]
+    links, size = f"links of {first.params['rate']}", f"S = {first.nbytes / 2**20:g} MiB"
+    return plots.ladder(shown, title=title, note=f"{first.world_size} ranks, {links}, {size}")
 
 
 def printed(records: Sequence[Record], how: str) -> Axes:
@@ -78,7 +79,8 @@ def done_after(records: Mapping[str, Record]) -> Table:
 def draw(records: Sequence[Record]) -> Figure:
     """Draw a whole run."""
     mine = in_world(records, "")  # the others are for the board
-    largest = {r.case: r for r in mine if r.nbytes == max(one.nbytes for one in mine)}
+    most = max(record.nbytes for record in mine)
+    largest = {record.case: record for record in mine if record.nbytes == most}
     return times(largest, title="Equal results, unequal bytes").figure
 
 
@@ -119,6 +121,6 @@ def on_trial(first: float, last: float) -> Axes:
     ax.legend(frameon=False, fontsize=9, loc="lower right")
     note = f"divided by a hypothesis: first rows {first:.3g} S, last row {last:.3g} S"
     moved = f"If the first rows moved {first:.3g} S and the last {last:.3g} S: {above} of 20 are "
-    found = f"above {_LIMIT.value:g} GB/s, and a column differs up to {worst:.3g} times."
-    plots.describe(ax, moved + found)
+    moved += f"above {_LIMIT.value:g} GB/s, and a column differs up to {worst:.3g} times."
+    plots.describe(ax, moved)
     return plots.stamp_published(ax, *(FIGURES[way] for way in model.ROWS), _LIMIT, note=note)

@@ -113,8 +113,8 @@ def measure(ways: Mapping[str, Way], nbytes: int, iters: int) -> dict[str, dict[
             with wire.meter() as meter:
                 way(x)
             wanted = {"right": total(n, numels[name]), "copied": pattern(0, numels[name])}
-            found = {kind: torch.equal(x, values) for kind, values in wanted.items()}
-            results[name] = found | {"report": meter.report}
+            equal = {kind: torch.equal(x, values) for kind, values in wanted.items()}
+            results[name] = equal | {"report": meter.report}
         x = torch.zeros(nbytes // 4)
         calls = [partial(way, x[: numels[name]]) for name, way in ways.items()]
         for name, samples in zip(ways, collectives.take_turns(calls, iters), strict=True):

@@ -138,16 +138,15 @@ def threads(records: Sequence[Record]) -> Found:
 
 def _left(wholes: Sequence[float], rests: Sequence[float], **limits: float) -> list[bool | None]:
     """Judge, by round, which share of the growth is left; where nothing grows, none can stand."""
-    rounds = []
-    for whole, rest in zip(wholes, rests, strict=True):
-        if whole <= LEVEL:
-            came = False
-        else:
-            came = outcome((rest - 1) / (whole - 1), **limits)
-            if came and whole < GROWS:
-                came = None  # a growth too small to convict anybody
-        rounds.append(came)
-    return rounds
+    return [_left_in(whole, rest, **limits) for whole, rest in zip(wholes, rests, strict=True)]
+
+
+def _left_in(whole: float, rest: float, **limits: float) -> bool | None:
+    """Judge the share of one round's growth that is left."""
+    if whole <= LEVEL:
+        return False
+    came = outcome((rest - 1) / (whole - 1), **limits)
+    return None if came and whole < GROWS else came  # it grew too little to convict anybody
 
 
 TESTS: dict[str, Callable[[Sequence[Record]], Found]] = {
@@ -222,15 +221,15 @@ def in_words(records: Sequence[Record], seconds: dict[int, float], shared: Seque
     rounds = range(records[0].params["rounds"])
     theirs = [cpus_of(times(records, 1, number), seconds) for number in rounds]
     of_all = cpus_of(times(records, 1), seconds)
-    said = f"The asker's calls take as long as on {of_all:.1f} CPUs like yours ({_in_row(theirs)})"
+    text = f"The asker's calls take as long as on {of_all:.1f} CPUs like yours ({_in_row(theirs)})"
     with contextlib.suppress(LookupError):  # B's cell has told which arm is missing
         two = [100 / share for share in two_cpus(shared)[-1]]
-        said += (
+        text += (
             f";\nby B your own calls on two take as long as on {median(two):.1f} ({_in_row(two)})"
         )
     if max(theirs) < HALF_OF_48:
-        said += ".\nSo their 48 CPUs cannot all have been at work: the job had a few, or one"
-    return f"{said}."
+        text += ".\nSo their 48 CPUs cannot all have been at work: the job had a few, or one"
+    return f"{text}."
 
 
 def _in_row(rounds: Sequence[float]) -> str:

@@ -100,10 +100,10 @@ KEYS = "pairs", "cpus", "threads", "calling", "numel", "calls", "apart", "quota"
 """What an arm may have."""
 
 
-def possible(asked: Arms, keys: Sequence[str] = KEYS) -> dict[str, Mapping[str, Any]]:
+def possible(arms: Arms, keys: Sequence[str] = KEYS) -> dict[str, Mapping[str, Any]]:
     """Return the arms that can run here; say of each other one what would be possible."""
     kept = {}
-    for name, arm in asked.items():
+    for name, arm in arms.items():
         if reason := why_not(arm, keys):
             print(f"{name!r} is left out: {reason}.")
         else:
@@ -150,7 +150,7 @@ def posted(
     """
     if not can_measure() and any("cpus" in arm for arm in places.values()):
         print("Pinning takes Linux and two CPUs. Shown instead: a recorded run.")
-        return [one for one in recorded("posted") if one.case in places]
+        return [record for record in recorded("posted") if record.case in places]
     chosen = possible({name: {"pairs": 1} | arm for name, arm in places.items()})
 
     def seconds(name: str, p: int) -> float:
@@ -164,12 +164,12 @@ def posted(
         launched: dict[tuple[str, int], list[float]] = {}
         for _, p, name in product(range(rounds), pairs, chosen):
             launched.setdefault((name, p), []).append(seconds(name, p))
-        made = []
+        records = []
         for name, p in product(chosen, pairs):
             params = {"part": "posted", **chosen[name], "pairs": p, "rounds": rounds}
             samples, here = [launched[name, p]], place or Place(2 * p)
-            made.append(here.record(name, samples, experiment=NAME, params=params))
-        return made
+            records.append(here.record(name, samples, experiment=NAME, params=params))
+        return records
 
     return runs.watched(measure)
 
@@ -186,7 +186,7 @@ def _posted(
 def compare(
     part: str,
     program: Callable[[Mapping[str, Any]], dict[str, Any]],
-    asked: Arms,
+    arms: Arms,
     *,
     rounds: int = ROUNDS,
     rate: str | None = None,
@@ -198,14 +198,14 @@ def compare(
         part: Of the lesson: the name of an experiment.
         program: Gets its arm on every rank, pinned, and returns ``samples``, seconds per call, and
             other figures, of which ``values`` has the means over ranks, one for each round.
-        asked: The arms by name.
+        arms: By name.
         rounds: In each of them all arms take turns.
         rate: Of the one link between two hosts, `FabricUnavailable` where none can be made; None:
             all ranks on this machine's loopback.
         metered: Ask the program to count bytes as well: its arms get this under the same name.
     """
     keys = [key for key in KEYS if key != "quota"]  # the posted script alone has one
-    chosen = possible(asked, keys) if can_measure() else {}
+    chosen = possible(arms, keys) if can_measure() else {}
     if not chosen:
         print("This takes Linux, two CPUs and an arm. Shown instead: a recorded run.")
         return recorded(part)
@@ -220,14 +220,15 @@ def compare(
             with place(arm).up() as here:
                 given = arm | {"metered": metered}
                 launched[name].append(here.launch(_in_arm, program, given, **options))
-        made = []
+        records = []
         for name, arm in chosen.items():
             by_rank = zip(*launched[name], strict=True)
-            samples = [list(chain(*(one["samples"] for one in rank))) for rank in by_rank]
+            samples = [list(chain(*(launch["samples"] for launch in rank))) for rank in by_rank]
             values = _by_round(launched[name])
-            given = {"params": {"part": part, **arm, "rounds": rounds}, "values": values}
-            made.append(place(arm).record(name, samples, experiment=NAME, **given))
-        return made
+            params = {"part": part, **arm, "rounds": rounds}
+            fields = {"params": params, "values": values}
+            records.append(place(arm).record(name, samples, experiment=NAME, **fields))
+        return records
 
     return runs.watched(measure)
 
@@ -269,12 +270,12 @@ def cause() -> list[Record]:
     """
     if not can_measure():
         return compare("cause", programs.calls, {})  # what was recorded
-    made = []
+    records = []
     for condition in ("as it is", "CPUs kept awake", "no preemption"):
         arm = PLACED["apart"] | {"sched_batch": condition == "no preemption"}
         with kept_awake() if condition == "CPUs kept awake" else contextlib.nullcontext():
-            made += compare("cause", programs.calls, {condition: arm}, rounds=1)
-    return made
+            records += compare("cause", programs.calls, {condition: arm}, rounds=1)
+    return records
 
 
 @contextlib.contextmanager

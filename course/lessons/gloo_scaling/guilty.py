@@ -29,12 +29,12 @@ WORLDS: dict[str, dict[str, Any]] = {
 def measure(letter: str) -> list[Record]:
     """Make all experiments in a world; `FabricUnavailable` if it needs a link and there is none."""
     most, rate = (4, "50mbit") if letter == "a" else (problem.MOST, None)
-    made = []
+    records = []
 
     def program(arm: Mapping[str, Any]) -> dict[str, Any]:
         return programs.calls(WORLDS[letter] | arm | {"calls": WORLDS[letter]["calls"]})
 
     for name in "ABCD":
         arms = problem.arms(name, most, threads=2)
-        made += problem.compare(name, program, arms, rate=rate, metered=name == "A")
-    return made
+        records += problem.compare(name, program, arms, rate=rate, metered=name == "A")
+    return records

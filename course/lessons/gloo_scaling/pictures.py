@@ -34,8 +34,8 @@ def theirs_and_ours(records: Sequence[Record]) -> Axes:
     lines = {ASKER: per_call()}
     for record in records:
         lines.setdefault(record.case, {})[record.params["pairs"]] = 1e6 * record.summary.median
-    said = [f"{label}: {line[1]:.0f} to {line[max(line)]:.0f} µs" for label, line in lines.items()]
-    plots.describe(ax, f"Time per call, from the fewest to the most pairs. {'; '.join(said)}.")
+    texts = [f"{label}: {line[1]:.0f} to {line[max(line)]:.0f} µs" for label, line in lines.items()]
+    plots.describe(ax, f"Time per call, from the fewest to the most pairs. {'; '.join(texts)}.")
     return _beside_the_asker(ax, lines, records)
 
 
@@ -47,8 +47,8 @@ def like_ours(records: Sequence[Record]) -> Axes:
         if record.params.get("cpus") != 1:
             seconds.setdefault(record.case, {})[record.params["pairs"]] = record.summary.median
     lines = {label: evidence.like_ours(ours, times) for label, times in seconds.items()}
-    said = [f"{label}: {evidence.cpus_of(ours, times):.1f}" for label, times in seconds.items()]
-    text = f"Our time on one CPU over the time. Median from 4 pairs: {'; '.join(said)}."
+    texts = [f"{label}: {evidence.cpus_of(ours, times):.1f}" for label, times in seconds.items()]
+    text = f"Our time on one CPU over the time. Median from 4 pairs: {'; '.join(texts)}."
     plots.describe(ax, text)
     _beside_the_asker(ax, lines, records).set_ylim(bottom=0)
     mark(ax, "01.cpus")
@@ -79,8 +79,8 @@ def arms(records: Sequence[Record], bet: str) -> Axes:
         names, middle = [record.case for record in records], [*map(median, rates)]
         band = {"low": list(map(min, rates)), "high": list(map(max, rates))}
         plots.bars(ax, names, middle, **band, value_format="{:.0f}")
-        said = [f"{name} {rate:.0f} MB/s" for name, rate in zip(names, middle, strict=True)]
-        plots.describe(ax, f"{title}. {'; '.join(said)}.")
+        texts = [f"{name} {rate:.0f} MB/s" for name, rate in zip(names, middle, strict=True)]
+        plots.describe(ax, f"{title}. {'; '.join(texts)}.")
         _stamped(ax, records, records[0].tier)
         scale = max(middle) / 100
     else:
@@ -99,12 +99,12 @@ def growing(records: Sequence[Record]) -> Axes:
     ax = plots.new_axes("Time per tensor, one CPU", **axes)
     records = sorted(records, key=lambda record: record.params["pairs"])
     pairs = [record.params["pairs"] for record in records]
-    said = []
+    texts = []
     for series, way in enumerate(programs.WAYS):
         times = [1e6 * median(record.values[way]) for record in records]
         plots.line(ax, pairs, times, label=way, series=series, kind=records[0].tier)
-        said.append(f"{way}: {times[0]:.1f} to {times[-1]:.1f} µs")
-    plots.describe(ax, f"From {pairs[0]} to {pairs[-1]} pairs. {'; '.join(said)}.")
+        texts.append(f"{way}: {times[0]:.1f} to {times[-1]:.1f} µs")
+    plots.describe(ax, f"From {pairs[0]} to {pairs[-1]} pairs. {'; '.join(texts)}.")
     return _stamped(ax, records, records[0].tier)
 
 

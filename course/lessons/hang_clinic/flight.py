@@ -40,8 +40,8 @@ def compare(folder: Path) -> str:
     if importlib.util.find_spec(MODULE.rpartition(".")[0]) is None:
         return _NOTE + KEPT.read_text(encoding="utf-8")
     command = [sys.executable, "-m", MODULE, "--prefix", "rank_", str(folder)]
-    said = subprocess.run(command, capture_output=True, text=True, cwd=folder)
-    return "\n".join((said.stdout + said.stderr).splitlines()[-16:])
+    analyzer = subprocess.run(command, capture_output=True, text=True, cwd=folder)
+    return "\n".join((analyzer.stdout + analyzer.stderr).splitlines()[-16:])
 
 
 def calls(folder: Path) -> dict[int, list[str]]:

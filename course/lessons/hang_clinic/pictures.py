@@ -1,6 +1,7 @@
 """The picture of lesson 05b: who waits for whom."""
 
 import math
+from collections.abc import Mapping
 from typing import Any
 
 from matplotlib.axes import Axes
@@ -31,22 +32,28 @@ def who_waits(report: CaseReport) -> Axes:
             look |= {"arrowstyle": "-|>", "shrinkA": 20, "shrinkB": 20}
             ax.annotate("", at[other], at[wait.rank], arrowprops=look)
     for rank, (x, y) in enumerate(at):
-        shape, edge, said = "square", ENDED, "has finished"
-        if rank in report.running:
-            shape, edge, said = "circle", WAITS, calls.get(rank, "still computes")
-        if report.returned:
-            said = f"returned {in_short(report.returned[rank])}"
-            if report.returned[rank] != report.healthy[rank]:
-                edge, said = CIRCLE, f"{said}\nright: {in_short(report.healthy[rank])}"
+        shape, edge, words = _look_of(report, rank, calls)
         box = {"boxstyle": shape, "facecolor": "white", "edgecolor": edge, "linewidth": 2}
         ax.text(x, y, f"{rank}", ha="center", va="center", fontsize=14, bbox=box, zorder=3)
         side, away = ("bottom", 0.24) if y > 0 else ("top", -0.24)
-        ax.text(x, y + away, said, ha="center", va=side, fontsize=10)
+        ax.text(x, y + away, words, ha="center", va=side, fontsize=10)
     ax.set(xlim=(-1.75, 1.75), ylim=(-1.55, 1.6))
     ax.set_axis_off()
     ax.set_title(_title(report), loc="left", fontweight="bold")
     describe(ax, in_words(report))
     return stamp(ax, "MEASURED")
+
+
+def _look_of(report: CaseReport, rank: int, calls: Mapping[int, str]) -> tuple[str, str, str]:
+    """Return the shape and the edge of a rank's box, and what stands beside it."""
+    if report.returned:
+        returned, right = (in_short(ended[rank]) for ended in (report.returned, report.healthy))
+        if report.returned[rank] != report.healthy[rank]:
+            return "square", CIRCLE, f"returned {returned}\nright: {right}"
+        return "square", ENDED, f"returned {returned}"
+    if rank in report.running:
+        return "circle", WAITS, calls.get(rank, "still computes")
+    return "square", ENDED, "has finished"
 
 
 def _title(report: CaseReport) -> str:

@@ -83,21 +83,21 @@ class CaseReport:
     @property
     def waits(self) -> list[Wait]:
         """Return who waits for whom when the time was up; nobody where the program ended."""
-        found = []
+        waits = []
         for rank in self.running:
             calls = self.calls[rank]
             if still_open := [call for call in calls if call.waited is None]:
                 call = still_open[-1]
-                found.append(Wait(rank, name_of(call, calls), self._awaited(call, calls)))
-        return found
+                waits.append(Wait(rank, name_of(call, calls), self._awaited(call, calls)))
+        return waits
 
     def _awaited(self, call: BufferCall, calls: Sequence[BufferCall]) -> tuple[int, ...]:
         """Name the ranks without which a call cannot end."""
         if call.kind in POINT_TO_POINT:
             return (call.peer,)
         place, ranks = _number(call, calls) - 1, call.ranks
-        made = {rank: [x.kind for x in _collectives(self.calls[rank], ranks)] for rank in ranks}
-        return tuple(r for r, kinds in made.items() if kinds[place : place + 1] != [call.kind])
+        kinds_of = {rank: [x.kind for x in _collectives(self.calls[rank], ranks)] for rank in ranks}
+        return tuple(r for r, kinds in kinds_of.items() if kinds[place : place + 1] != [call.kind])
 
 
 def run_case(

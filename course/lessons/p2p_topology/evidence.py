@@ -68,17 +68,17 @@ class Copies:
         lower = [pair for pair in PAIRS if pair[0] > pair[1]]
         rates = {kind: self.median(p for p in lower if PUZZLE.link(*p) == kind) for kind in KINDS}
         foretold = {(src, dst): rates[PUZZLE.link(src, dst)] for dst, src in lower}
-        told = [abs(r / self.alone[src][dst] - 1) < 0.05 for (src, dst), r in foretold.items()]
+        tells = [abs(r / self.alone[src][dst] - 1) < 0.05 for (src, dst), r in foretold.items()]
         times = {dst: self.nbytes / foretold[0, dst] for dst in self.together}
         misses = [abs(times[dst] / seconds - 1) for dst, seconds in self.together.items()]
-        return sum(told) / len(told), max(misses)
+        return sum(tells) / len(tells), max(misses)
 
 
 def _follows(figures: tuple[float, float]) -> bool | None:
-    told, missed = figures
-    if told >= 0.9 and missed <= 0.1:
+    share, missed = figures
+    if share >= 0.9 and missed <= 0.1:
         return True
-    return False if told < 0.75 or missed > 0.3 else None
+    return False if share < 0.75 or missed > 0.3 else None
 
 
 def published(alone: Sequence[Sequence[float]], milliseconds: Mapping[int, float]) -> list[Copies]:
@@ -103,8 +103,8 @@ def _each(words: str) -> Callable[[Sequence[float]], str]:
 
 def _told_and_missed(rounds: Sequence[tuple[float, float]]) -> str:
     """Say how many pairs the kinds of links tell, and how well durations, in the first round."""
-    told, missed = rounds[0]
-    return f"{told:.0%} of the pairs, durations within {missed:.1%}"
+    share, missed = rounds[0]
+    return f"{share:.0%} of the pairs, durations within {missed:.1%}"
 
 
 PREDICTIONS = {

@@ -83,11 +83,11 @@ def on_links(
     """
 
     def measure(here: Place) -> list[Record]:
-        ranks, made = here.launch(program, *args), []
+        ranks, records = here.launch(program, *args), []
         for number, (case, fields) in enumerate(cases.items()):
             samples = ranks[fields["params"]["ways"][0][-1]][number]
-            made.append(here.record(case, [samples], experiment=NAME, **fields))
-        return made
+            records.append(here.record(case, [samples], experiment=NAME, **fields))
+        return records
 
     try:
         with links() as fabric:
@@ -146,8 +146,8 @@ def compare(
         different[case] = {**arm, "chunk": chunk} if "chunk" in arm else arm
         cases_of[name] = case
     args = list(different.values()), NBYTES, rounds
-    made = runs.by_case(on_links(cases, programs.by_turns, program, *args, **options))
-    return {name: made[case] for name, case in cases_of.items()}
+    records = runs.by_case(on_links(cases, programs.by_turns, program, *args, **options))
+    return {name: records[case] for name, case in cases_of.items()}
 
 
 def as_posted(program: Callable, numel: int = 10**7, *, place: Place | None = None) -> list[Record]:

@@ -51,16 +51,16 @@ def measure(guilty: str, *, rounds: int = 3) -> list[Record]:
 
     def time_pairs(here: Place) -> list[Record]:
         ranks = here.launch(by_turns, first_bytes, arms, most, rounds, timeout=300.0)
-        found = []
+        copies = []
         for number in range(rounds):
             alone = [PUZZLE.gpus * [0.0] for _ in ranks]
             for arm, ((a, b), size) in enumerate(sizes.items()):
                 alone[a][b] = size / ranks[b][arm][number]
             together = {str(dst): ranks[dst][-1][number] for dst in problem.DSTS}
-            found.append({"alone": alone, "together": together})
-        samples = [[max(one["together"].values()) for one in found]]
+            copies.append({"alone": alone, "together": together})
+        samples = [[max(each["together"].values()) for each in copies]]
         fields = {"nbytes": NBYTES, "params": {"part": "world"}}
-        fields |= {"experiment": problem.NAME, "values": {"rounds": found}}
+        fields |= {"experiment": problem.NAME, "values": {"rounds": copies}}
         return [here.record(f"world {guilty}", samples, **fields)]
 
     return Place(hosts=8, rate=WORLDS[guilty], fabric=fabric).watched(time_pairs)

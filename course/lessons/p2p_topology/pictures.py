@@ -50,12 +50,12 @@ def graph(topology: Topology, paths: Sequence[Path]) -> Axes:
 
 def together(milliseconds: dict[str, float], starts: Sequence[float]) -> Axes:
     """Draw transfers as bars on a time axis, a lane for each stream; `starts` in milliseconds."""
-    bars, told = [], []
+    bars, texts = [], []
     for (name, ms), start in zip(milliseconds.items(), starts, strict=True):
         bars.append(Bar(len(bars), "copy", start / 1e3, (start + ms) / 1e3, label=f"{ms:.3g} ms"))
-        told.append(f"{name} begins at {start:.3g} ms and takes {ms:.3g} ms")
+        texts.append(f"{name} begins at {start:.3g} ms and takes {ms:.3g} ms")
     title = "Copies of the same bytes from one GPU, each on a stream of its own"
-    words = f"Copies from one GPU: {', '.join(told)}."
+    words = f"Copies from one GPU: {', '.join(texts)}."
     return draw_lanes(list(milliseconds), bars, description=words, title=title)
 
 
@@ -88,8 +88,8 @@ def published(
     ax = plots.new_axes(title, x=x, xunit=unit, size=(9, 1.8 + 0.36 * len(values)))
     plots.bars(ax, list(values), list(values.values()), crosses=crosses)
     ax.set_ylim(top=-1.3)  # room for a mark
-    told = [f" (cross: {cross:.3g})" for cross in crosses.values()] or [""] * len(values)
-    each = zip(values.items(), told, strict=True)
+    texts = [f" (cross: {cross:.3g})" for cross in crosses.values()] or [""] * len(values)
+    each = zip(values.items(), texts, strict=True)
     plots.describe(ax, "; ".join(f"{name}: {value:.3g}{cross}" for (name, value), cross in each))
     note = f"crosses: {note}" if crosses else note
     return plots.stamp_published(ax, load("p2p_topology")[source], note=note)
@@ -99,20 +99,20 @@ def staircase(matrix: Topology, far: Sequence[Pair], near: Sequence[Pair]) -> Ax
     """Draw the rates between NUMA nodes, the slowest first, and those within one as a level."""
     look = {"x": "pairs, the slowest first", "y": "rate", "yunit": "GB/s", "size": (9, 4.2)}
     ax = plots.new_axes("Copies from one NUMA node to another, in order", **look)
-    told, begin = [], 0
+    texts, begin = [], 0
     for number, kind in enumerate(("SYS", "NV2", "NV4")):
         rates = sorted(matrix.bandwidth(*pair) / 1e9 for pair in far if matrix.link(*pair) == kind)
-        told.append(f"{kind}: {len(rates)} pairs, {rates[0]:.1f} to {rates[-1]:.1f} GB/s")
+        texts.append(f"{kind}: {len(rates)} pairs, {rates[0]:.1f} to {rates[-1]:.1f} GB/s")
         places = range(begin + 1, begin + len(rates) + 1)
-        plots.line(ax, places, rates, label=told[-1], series=number)
+        plots.line(ax, places, rates, label=texts[-1], series=number)
         begin += len(rates)
     level = statistics.median(matrix.bandwidth(*pair) / 1e9 for pair in near)
     kinds = ", ".join(sorted({matrix.link(*pair) for pair in near}))
-    told.append(f"within a NUMA node: {len(near)} pairs, {kinds}, median {level:.1f} GB/s")
-    ax.axhline(level, color=plots.SOFT, linestyle=":", label=told[-1])
+    texts.append(f"within a NUMA node: {len(near)} pairs, {kinds}, median {level:.1f} GB/s")
+    ax.axhline(level, color=plots.SOFT, linestyle=":", label=texts[-1])
     ax.set(xlim=(0, begin + 1), ylim=(0, 120))
     ax.legend(loc="upper left", bbox_to_anchor=(0, 0.74), frameon=False)
-    plots.describe(ax, f"Of {len(far)} pairs: {'; '.join(told)}.")
+    plots.describe(ax, f"Of {len(far)} pairs: {'; '.join(texts)}.")
     return plots.stamp_published(ax, load("p2p_topology")["p2p_on"])
 
 

@@ -14,7 +14,7 @@ from labkit.measure.records import Record
 
 
 def _each(record: Record, what: str) -> list:
-    return [one[what] for one in record.values["rounds"]]
+    return [each[what] for each in record.values["rounds"]]
 
 
 def bubble(on: Board, queued: Record) -> None:
@@ -34,7 +34,7 @@ def links(on: Board, slow: Record, fast: Record) -> None:
     kept = [left / had for had, left in pairs]  # round by round
     before, after = (1e3 * record.params["leg"] for record in (slow, fast))
     took = f"a message takes {before:.1f}, then {after:.1f} ms"
-    frame = " and ".join(f"{1e3 * median(_each(one, 'frame')):.0f}" for one in (slow, fast))
+    frame = " and ".join(f"{1e3 * median(_each(record, 'frame')):.0f}" for record in (slow, fast))
     found = f"{took}; {median(kept):.0%} of rank 1's idle time stays (the frame: {frame} ms)"
     rounds = outcomes(kept, stands=0.4, fell=0.55)
     predicts = "on links four times as fast at most 40 % of rank 1's idle time stays"

@@ -206,14 +206,16 @@ def every_schedule(
 
 def ten_messages(place: Place, ways: Mapping[str, Way], numel: int) -> list[Record]:
     """Time ten messages from rank 0 to two ranks in turn, each way; say whether all arrived."""
-    made = []
+    records = []
     for name, way in ways.items():
         with place.up() as here:
             ranks = here.launch(ten_in_turn, way, numel, world_size=3)
         seconds, right = zip(*ranks, strict=True)
         print(f"{name}: every rank has its messages: {all(right)}")
-        made.append(here.record(name, list(seconds), experiment="ten messages", nbytes=4 * numel))
-    return made
+        records.append(
+            here.record(name, list(seconds), experiment="ten messages", nbytes=4 * numel)
+        )
+    return records
 
 
 def step(record: Record) -> StepTimeline:

@@ -257,10 +257,10 @@ def _in_pairs() -> list[Leg]:
     """Let five pairs of copies share the way down, which takes twice as long, then go up apart."""
     legs = []
     for pair in range(5):
-        begin, one, other = 3 * pair, f"{2 * pair}", f"{2 * pair + 1}"
-        legs.append(Leg(DOWN, begin, begin + 2, f"{one}, {other}"))
-        legs.append(Leg(UP, begin + 2, begin + 3, one))
-        legs.append(Leg(UP_TO_OTHER, begin + 2, begin + 3, other))
+        begin, first, second = 3 * pair, f"{2 * pair}", f"{2 * pair + 1}"
+        legs.append(Leg(DOWN, begin, begin + 2, f"{first}, {second}"))
+        legs.append(Leg(UP, begin + 2, begin + 3, first))
+        legs.append(Leg(UP_TO_OTHER, begin + 2, begin + 3, second))
     return legs
 
 

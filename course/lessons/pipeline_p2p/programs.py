@@ -83,9 +83,9 @@ class Stage:
         """Run a task on what arrived: an activation for F, a gradient for B; None at an end."""
         until = time.perf_counter() + self._work.seconds(task)
         pass_through = self._forward if task.kind == "F" else self._backward
-        made = pass_through(task.micro_batch, arrived)
+        result = pass_through(task.micro_batch, arrived)
         time.sleep(max(0.0, until - time.perf_counter()))
-        return made
+        return result
 
     def _forward(self, k: int, x: torch.Tensor | None) -> torch.Tensor:
         x = self._work.micro_batch(k) if x is None else x
@@ -274,10 +274,10 @@ def _step(
         for task in (step for step in program if isinstance(step, Task)):
             arrived = slots[into[task]].result() if task in into else None
             begin = time.perf_counter()
-            made = stage.compute(task, arrived)
+            result = stage.compute(task, arrived)
             done.append((task, begin, time.perf_counter()))
             if task in out_of and not slots[out_of[task]].done():  # done: the queue has failed
-                slots[out_of[task]].set_result(made)
+                slots[out_of[task]].set_result(result)
         for queue in running:
             queue.result()
         pool.shutdown()

@@ -52,9 +52,9 @@ def _in_lanes(after: Waits, rank: int, program: Program, channel: Channel) -> No
             last = step
             continue
         for lane, batch in channel.lanes(step):
-            made = [transfer for transfer in batch if transfer.src == rank]
+            leaves = [transfer for transfer in batch if transfer.src == rank]
             for transfer in batch:
-                for sent in made:  # a batch starts when everything it sends is there
+                for sent in leaves:  # a batch starts when everything it sends is there
                     after[transfer][sent.task] = f"rank {rank} sends what it makes"
                 for before in previous.get(lane, ()):
                     after[transfer][before] = f"the latter stands before it in rank {rank}'s queue"

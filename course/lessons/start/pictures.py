@@ -58,14 +58,14 @@ def stations(ranks: Sequence[Mapping[str, tuple]], began: float, ended: float) -
     series = {"a clock runs": 0, "all_reduce": 2, "waits for rank 1": 1, "late": 3}
     looks = {what: plots.style(number) for what, number in series.items()}
     times = {name: 1e3 * (end - begin) for name, (begin, end) in clocks.items()}
-    said = ", ".join(f"{name}'s {value:.3g} ms" for name, value in times.items())
-    told = (
-        f"Two ranks on one time axis, and how long each clock runs: {said}. Dan's covers all; "
+    lengths = ", ".join(f"{name}'s {value:.3g} ms" for name, value in times.items())
+    words = (
+        f"Two ranks on one time axis, and how long each clock runs: {lengths}. Dan's covers all; "
         "Ada's the ranks' first call; Ben's only the start of a call; Cleo's also the wait for "
         "rank 1, which is late; Eve's a call that both begin together."
     )
     lanes, ax = [f"{name}'s clock" for name in clocks], plots.new_axes(size=(6, 3.6))
-    how = {"looks": looks, "title": "One launch, five clocks", "description": told, "ax": ax}
+    how = {"looks": looks, "title": "One launch, five clocks", "description": words, "ax": ax}
     draw_lanes([*lanes, "rank 0", "rank 1"], bars, **how)
     beside = {"xytext": (4, 0), "ha": "left", "color": plots.INK}
     inside = {"xytext": (-4, 0), "ha": "right", "color": "white", "fontweight": "bold"}

@@ -60,10 +60,15 @@ def _ratios(records: Sequence[Record], below: Settings, above: Settings) -> list
 
 
 def reference(records: Sequence[Record]) -> float:
-    """Return the seconds to which an experiment's bet compares: one pair's, or those on one CPU."""
+    """Return the seconds to which an experiment's bet compares.
+
+    In B they are those of the most pairs on one CPU, in D those with one thread, else one pair's.
+    """
     settings = {"pairs": 1}
     if records[0].params["part"] == "B":
         settings = {"pairs": most_of(records, {"cpus": 1}, {"cpus": 2}), "cpus": 1}
+    if records[0].params["part"] == "D":
+        settings = {"pairs": most_of(records, {"threads": _several(records)}, {"threads": 1})}
     return of(records, **settings).summary.median
 
 
@@ -119,8 +124,8 @@ def groups(records: Sequence[Record]) -> Found:
 
 
 def threads(records: Sequence[Record]) -> Found:
-    """D: with one torch thread a rank, how many times as long do the most pairs take as one?"""
-    several = max(record.params["threads"] for record in records)
+    """D: how many times as long do the most pairs take with several torch threads as with one?"""
+    several = _several(records)
     most = most_of(records, {"threads": several}, {"threads": 1})
     with_it, without = (
         _ratios(records, {"pairs": 1, "threads": n}, {"pairs": most, "threads": n})
@@ -133,7 +138,15 @@ def threads(records: Sequence[Record]) -> Found:
     predicts += "nothing grew to begin with"
     found = f"{calls} {median(with_it):.1f} times as long for {most} pairs as for one; with one "
     found += f"thread, {median(without):.1f} times"
-    return predicts, _left(with_it, without, stands=LITTLE, fell=MUCH), found, without
+    asked = _ratios(records, {"pairs": most, "threads": 1}, {"pairs": most, "threads": several})
+    found += f". With {several} threads instead of one, {most} pairs take {median(asked):.1f} times"
+    found += " as long"
+    return predicts, _left(with_it, without, stands=LITTLE, fell=MUCH), found, asked
+
+
+def _several(records: Sequence[Record]) -> int:
+    """Return the most torch threads that a rank has in an arm of D."""
+    return max(record.params["threads"] for record in records)
 
 
 def _left(wholes: Sequence[float], rests: Sequence[float], **limits: float) -> list[bool | None]:
@@ -221,7 +234,9 @@ def in_words(records: Sequence[Record], seconds: dict[int, float], shared: Seque
     rounds = range(records[0].params["rounds"])
     theirs = [cpus_of(times(records, 1, number), seconds) for number in rounds]
     of_all = cpus_of(times(records, 1), seconds)
-    text = f"The asker's calls take as long as on {of_all:.1f} CPUs like yours ({_in_row(theirs)})"
+    text = "Where the CPUs are full, times go with 1 / CPUs. So divide your time on one CPU by the "
+    text += f"asker's:\nTheir calls take as long as on {of_all:.1f} CPUs like yours"
+    text += f" ({_in_row(theirs)})"
     with contextlib.suppress(LookupError):  # B's cell has told which arm is missing
         two = [100 / share for share in two_cpus(shared)[-1]]
         text += (

@@ -51,9 +51,14 @@ class Judged(NamedTuple):
         agree = len(set(self.rounds)) == 1 and self.rounds[0] is not None
         if agree or len(self.rounds) == 1:  # a single round is not split
             return used
-        yes, no = self.rounds.count(True), self.rounds.count(False)
-        split = f"{yes} of {len(self.rounds)} rounds say yes, {no} say no"
-        return f"{split}; {used}" if used else split
+        return "; ".join(filter(None, [self._split(), used]))
+
+    def _split(self) -> str:
+        """Say how many rounds say what; those that lie between the limits are named, too."""
+        words = {True: "yes", False: "no", None: "neither"}
+        counts = {word: self.rounds.count(outcome) for outcome, word in words.items()}
+        told = [f"{n} {'says' if n == 1 else 'say'} {word}" for word, n in counts.items() if n]
+        return f"of {len(self.rounds)} rounds {', '.join(told)}"
 
 
 def judge(rounds: Rounds, *, others: float | None = None, ratio: bool = False) -> Judged:
@@ -73,7 +78,7 @@ def judge(rounds: Rounds, *, others: float | None = None, ratio: bool = False) -
         >>> judge([True, True, True], others=1.6).outcome
         True
         >>> judge([True, True, False]).why_not
-        '2 of 3 rounds say yes, 1 say no'
+        'of 3 rounds 2 say yes, 1 says no'
         >>> judge(True, others=1.6).why_not
         'other programs used 1.6 CPUs'
     """

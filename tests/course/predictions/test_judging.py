@@ -29,6 +29,7 @@ def test_what_lies_between_the_limits_says_nothing_in_both_directions():
     growing = [judging.outcome(x, stands=2, fell=1) for x in (2.0, 1.5, 1.0, -3)]
     falling = [judging.outcome(x, stands=0.5, fell=0.9) for x in (0.5, 0.7, 0.9, 2)]
     assert growing == falling == [True, None, False, False]
+    assert judge([False, None, None]).why_not == "of 3 rounds 1 says no, 2 say neither"
 
 
 def test_without_records_the_cells_since_the_last_judgement_are_looked_at(monkeypatch):

@@ -42,7 +42,7 @@ def test_other_figures_lead_to_another_verdict(name, settings, factor, suspect, 
 def test_rounds_that_disagree_decide_nothing():
     board = held(changed("B", 9, pairs=8, cpus=2, rounds=[1]))
     assert board.state("b") == NOT_JUDGED
-    assert "2 of 3 rounds say yes, 1 say no" in str(board)
+    assert "of 3 rounds 2 say yes, 1 says no" in str(board)
 
 
 @mark.parametrize("name", "BCD")

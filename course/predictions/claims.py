@@ -27,6 +27,7 @@ def claim(
     measured: object,
     records: Iterable[Record] = (),
     exact: bool = False,
+    ratio: bool = False,
 ) -> None:
     """Say in a line whether the learner's run shows what the lesson claims.
 
@@ -37,6 +38,7 @@ def claim(
         records: From which it was computed; they know what other programs used meanwhile. Without,
             what they used in the cells that ran since the last claims.
         exact: Whether noise cannot have made it: a count, arithmetic, a published figure.
+        ratio: Whether it is a ratio of times; see `judging.judge`.
 
     Example:
         >>> rounds = [1.9, 2.0, 2.2]
@@ -45,7 +47,8 @@ def claim(
         ✔ held: twice the pairs take over 1.5 times as long (measured: 2)
     """
     seen = tuple(records)
-    judged = judging.judge(holds, others=None if exact else judging.others_in(seen))
+    others = None if exact else judging.others_in(seen)
+    judged = judging.judge(holds, others=others, ratio=ratio)
     recorded = {record.tier for record in seen} == {Tier.RECORDED}
     verdicts = {True: f"✔ {HELD}", False: f"✘ {NOT_HELD}", None: f"– {NOT_JUDGED}"}
     figure = written(measured) if isinstance(measured, float) else str(measured)

@@ -18,7 +18,7 @@ class ClaimFailed(AssertionError):
     """What a false claim raises here, where it can be caught."""
 
 
-def claim(holds, expected, *, measured, records=(), exact=False):
+def claim(holds, expected, *, measured, records=(), exact=False, ratio=False):
     if not judging.judge(holds).outcome:
         raise ClaimFailed(f"{expected}: {measured}")
 

@@ -19,7 +19,10 @@ from matplotlib.axes import Axes
 from matplotlib.patches import FancyArrowPatch, Patch
 
 from labkit.measure.tables import Table
+from labkit.show.alt_text import figure_of
 from labkit.show.plots import Style, describe, new_axes, style
+
+_NAME_INCHES = 0.16  # that two letters beside an arrow take, with some air
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +56,7 @@ class Arrow:
     kind: str
     """Key of its look; its legend is that of the bars of this kind."""
     label: str = ""
-    """For the data table: ``"F3"``."""
+    """Written beside it where there is room, and in the data table: ``"F3"``."""
 
 
 def draw_lanes(
@@ -103,6 +106,7 @@ def draw_lanes(
     ax.set_ylim(len(lanes) - 0.45, -0.55)
     last = max([0.0, *(bar.end for bar in bars), *(arrow.end for arrow in arrows)])
     ax.set_xlim(0, 1e3 * (until or last) or None)
+    _name_arrows(ax, arrows)
     if len(patches) > 1:
         place: dict[str, Any] = {"loc": "lower left", "bbox_to_anchor": (0, 1), "borderaxespad": 0}
         room: dict[str, Any] = {"handlelength": 1.6, "handletextpad": 0.5, "columnspacing": 0.9}
@@ -121,6 +125,25 @@ def _draw_bar(ax: Axes, bar: Bar, look: Style, *, at: float) -> None:
         box = {"boxstyle": "round,pad=0.1", "fc": "white", "ec": "none", "alpha": 0.8}
         middle = 500 * (bar.begin + bar.end)
         ax.text(middle, at, bar.label, ha="center", va="center", fontsize=7.5, bbox=box)
+
+
+def _name_arrows(ax: Axes, arrows: Sequence[Arrow]) -> None:
+    """Write each arrow's name on its right, or else on its left: where nothing else stands."""
+    inches = ax.get_position().width * figure_of(ax).get_figwidth()
+    room = _NAME_INCHES * (ax.get_xlim()[1] / inches)  # ms that a name takes
+    middles = [(500 * (arrow.begin + arrow.end), {arrow.src, arrow.dst}) for arrow in arrows]
+    taken: list[tuple[float, set[int]]] = []  # middles of the names that are written
+    for arrow, (middle, between) in zip(arrows, middles, strict=True):
+        crossing = [x for x, lanes in middles if lanes == between and x != middle]
+        named = [x for x, lanes in taken if lanes == between]
+        for side in (1, -1):
+            at = middle + 0.75 * side * room
+            beside_arrows = all(abs(at - x) > 0.6 * room for x in crossing)
+            if beside_arrows and all(abs(at - x) > room for x in named):
+                taken.append((at, between))
+                middle_of = {"ha": "center", "va": "center"}
+                ax.text(at, sum(between) / 2, arrow.label, color="#333", fontsize=7, **middle_of)
+                break
 
 
 def _table(lanes: Sequence[str], bars: Sequence[Bar], arrows: Sequence[Arrow]) -> Table:

@@ -51,7 +51,7 @@ def stages(on: Board, queued: Record) -> None:
     on.test("c", "C", predicts, rounds, found=found, records=[queued])
 
 
-def longer_b0(on: Board, usual: Record, longer: Record) -> None:
+def longer_task(on: Board, usual: Record, longer: Record) -> None:
     """D: who waits for a task waits longer when the task takes longer."""
     pairs = zip(_each(usual, "frame"), _each(longer, "frame"), strict=True)
     grown = [(after - before) / longer.params["longer_b0"] for before, after in pairs]
@@ -67,7 +67,7 @@ def hold(board: Board, base: Record, fast: Record, longer: Record) -> None:
     bubble(board, base)
     links(board, base, fast)
     stages(board, base)
-    longer_b0(board, base, longer)
+    longer_task(board, base, longer)
 
 
 def hold_all(board: Board, records: Sequence[Record], world: str) -> None:

@@ -49,12 +49,14 @@ def step(seen: StepTimeline, *, gap: tuple[int, float, float] | None = None, **h
     ]
     description = (
         f"Timeline of {seen.world_size} ranks: {len(boxes)} tasks and {len(arrows)} transfers in "
-        f"{1e3 * seen.seconds:.0f} ms; the ranks do not compute for {seen.bubble:.0%} of the time."
+        f"{1e3 * seen.seconds:.0f} ms."
     )
+    if gap:
+        rank, begin, end = gap
+        description += f" Rank {rank} stands idle from {1e3 * begin:.0f} to {1e3 * end:.0f} ms."
     ranks = [f"rank {rank}" for rank in range(seen.world_size)]
     ax = draw_lanes(ranks, boxes, arrows=arrows, looks=LOOKS, description=description, **how)
     if gap:
-        rank, begin, end = gap
         frame = {"fill": False, "edgecolor": "#d62728", "linewidth": 2.2, "linestyle": "--"}
         ax.barh(rank, 1e3 * (end - begin), left=1e3 * begin, height=0.62, **frame)
     return ax

@@ -56,10 +56,10 @@ export default define({
   title: "Three ranks, three queues: which message goes first?",
   start: () => ({ queues: RANKS.map(usual), now: Infinity }),
   goals: [
-    { text: "A message that cannot move holds up all behind it. Bring the step from 286 ms to 224: drag messages in rank 1's queue (or Tab, then the arrow keys).",
-      met: ({ queues }) => run(queues).total < SHORTEST, after: "Each receive now stands before a send that had to wait: first what is ready first." },
+    { text: "Bring the step from 286 ms to 224: drag messages in rank 1's queue (or Tab, then the arrow keys).",
+      met: ({ queues }) => run(queues).total < SHORTEST, after: "The tasks, the messages and the links are the same. Only their order is another." },
     { text: "Now make a circle: an order in which messages wait for each other, and none can go first.",
-      met: ({ queues }) => run(queues).circle.length > 0, after: "A deadlock. No waiting ends it." },
+      met: ({ queues }) => run(queues).circle.length > 0, after: "A message that cannot move holds up all behind it. In a circle none can move, and no waiting ends that: a deadlock." },
   ],
   height: () => 3 * (HIGH + GAP) + 3 * LANE + 44,
 

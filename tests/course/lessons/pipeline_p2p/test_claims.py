@@ -93,7 +93,7 @@ def test_without_links_the_recorded_run_bears_the_lesson_out(monkeypatch, tmp_pa
     monkeypatch.setenv("LABKIT_NO_FABRIC", "1")
     monkeypatch.setenv("COURSE_GATES", "open")
     monkeypatch.setenv("LABKIT_LEDGER", str(tmp_path / "ledger.json"))
-    tests = ("try-bubble", "try-links", "try-stages", "try-b0")
+    tests = ("try-bubble", "run-links", "try-links", "try-stages", "run-b0", "try-b0")
     names = LESSON.run("mystery-picture", "vote", "board", *tests, "verdict", "tags")
     for name in ("mystery", "slow", "fast", "longer", "free"):
         assert names[name].tier == "RECORDED"

@@ -239,9 +239,9 @@ def reconcile(
         ValueError: Neither tier nor records are given, or both; or a letter that is no option.
         Stopped: The question was asked, and nothing is committed yet.
     """
-    question = ledger_file.entry(key)
-    if question.question != key and not gates_are_open():
-        _stop_unless_answered(question)
+    entry = ledger_file.entry(key)
+    if entry.question != key and not gates_are_open():
+        _stop_unless_answered(entry)
     if isinstance(measured, Board):
         if measured.tests:
             left = " or ".join(measured.left) or "none"
@@ -250,20 +250,19 @@ def reconcile(
         return
     if (tier is None) == (records is None):
         raise ValueError(f"reconcile({key!r}, ...) needs tier= or records=, one of both.")
-    records = list(records or [])
-    tiers = tiers_of(records) if tier is None else str(Tier(tier))
-    known = [record.others for record in records if record.others is not None]
-    others = max(known, default=others)
-    others = others if others and others > limit() else None
-    if rounds is not None and judging.judge(rounds, others=others).outcome is not None:
-        others = None
-    entry = ledger_file.entry(key)
+    all_records = list(records or [])
+    tiers = tiers_of(all_records) if tier is None else str(Tier(tier))
+    known = [record.others for record in all_records if record.others is not None]
+    used = max(known, default=others)
+    disturbed = used if used and used > limit() else None
+    if rounds is not None and judging.judge(rounds, others=disturbed).outcome is not None:
+        disturbed = None
     if not isinstance(measured, str):
         measured = float(measured)
     elif entry.options and measured not in ledger_file.lettered(entry.options):
         raise ValueError(f"{measured!r} is none of the options of {key}: {entry.options}")
     model = None if model is None else float(model)
-    result = {"model": model, "tier": tiers, "because": because, "others": others}
+    result = {"model": model, "tier": tiers, "because": because, "others": disturbed}
     ledger_file.add("seen", key, measured=measured, **result)
     now = ledger_file.entry(key)
     forms.refresh(now)

@@ -23,7 +23,7 @@ from labkit.ranks import errors, machine, server, torchrun
 from labkit.ranks import rank as words
 from labkit.ranks.devices import usual
 from labkit.ranks.options import Backend, Options, check_program, not_default
-from labkit.ranks.parcel import Parcel, pack
+from labkit.ranks.parcel import Parcel, pack, result_of
 from labkit.ranks.rank import END_OF_FAILED, Hosts, Job, Placement
 
 if TYPE_CHECKING:
@@ -169,11 +169,10 @@ def _outcome(
             "Ranks cannot start ranks: call launch outside the program. In a script whose ranks "
             'start processes of their own by spawning, call it below `if __name__ == "__main__":`.'
         )
-    torchrun.note_what_is_ignored()
+    ours = torchrun.without_leftovers()
+    wanted = (ours | dict(options.env or {})).items()
     fabric, world_size = options.fabric, options.size
     parcel = pack(program, args, kwargs)
-    ours = {name: text for name, text in os.environ.items() if not torchrun.is_leftover(name)}
-    wanted = (ours | dict(options.env or {})).items()
     main = sys.modules["__main__"]
     spec = getattr(main, "__spec__", None)
     try:
@@ -265,7 +264,7 @@ class _Stream:
     """Parts of a line that has not ended: joined once, as it may be long."""
     drawn: bool = False
     """Whether its last line is on the screen and not ended."""
-    tail: deque[str] = field(default_factory=lambda: deque(maxlen=_STDERR_LINES))
+    tail: deque[str] = field(default_factory=partial(deque, maxlen=_STDERR_LINES))
 
     def drain(self) -> None:
         """Pass on all that is there; a child of the rank may still hold the other end."""
@@ -380,7 +379,7 @@ class _Supervisor:
             self._step(left)
         if self._failed():
             return self._verdict()
-        return [self._result(rank) for rank in self.ranks]
+        return [result_of(self.directory, rank) for rank in range(self.world_size)]
 
     def close(self) -> None:
         """Pass on the last output and close everything; the ranks must be gone."""
@@ -467,23 +466,13 @@ class _Supervisor:
             rank.fell = self.looked
             self.fallen.append(rank)
 
-    def _result(self, rank: _Rank) -> Any:
-        parcel = Parcel.read(self.directory / f"result-{rank.number}")
-        try:
-            return parcel.load()
-        except Exception as error:
-            raise TypeError(
-                f"rank {rank.number} returned a {parcel.kind} that cannot be rebuilt here: {error} "
-                "Return plain data: numbers, strings, lists, tensors, a model's state_dict()."
-            ) from error
-
     def _results(self) -> dict[int, Any]:
         """Return what the ranks returned that have finished, as far as it can be rebuilt."""
         results = {}
         for rank in self.ranks:
             if rank.state == "finished":
                 with contextlib.suppress(Exception):
-                    results[rank.number] = self._result(rank)
+                    results[rank.number] = result_of(self.directory, rank.number)
         return results
 
     def _verdict(self) -> BaseException:
@@ -524,7 +513,7 @@ class _Supervisor:
         return died
 
     def _failure(self, rank: _Rank) -> errors.Failure:
-        rank.failure = rank.failure or self._result(rank)
+        rank.failure = rank.failure or result_of(self.directory, rank.number)
         return rank.failure
 
     def _fate(self, rank: _Rank) -> str:

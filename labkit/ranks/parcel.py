@@ -99,6 +99,18 @@ class Parcel:
         return pickle.loads(self.data, buffers=self.buffers)
 
 
+def result_of(folder: Path, rank: int) -> Any:
+    """Return what a rank of a launch returned, or how it failed, from its file there."""
+    parcel = Parcel.read(folder / f"result-{rank}")
+    try:
+        return parcel.load()
+    except Exception as error:
+        raise TypeError(
+            f"rank {rank} returned a {parcel.kind} that cannot be rebuilt here: {error} "
+            "Return plain data: numbers, strings, lists, tensors, a model's state_dict()."
+        ) from error
+
+
 class _Pickler(cloudpickle.Pickler):
     """cloudpickle's, with tensors of main memory as buffers."""
 

@@ -55,15 +55,16 @@ def is_here() -> bool:
     return os.environ.keys() >= set(_MARKS) and "LABKIT_RANK" not in os.environ and not notebook
 
 
-def is_leftover(name: str) -> bool:
-    """Say whether it is a variable of torchrun's that other ranks must not have.
+def without_leftovers() -> dict[str, str]:
+    """Return this process's variables without those of torchrun's that other ranks must not have.
 
     TORCHELASTIC_USE_AGENT_STORE is one: with it every rank waits for a store that nobody serves.
     """
-    return bool(_LEFTOVER.match(name))
+    _note_what_is_ignored()
+    return {name: text for name, text in os.environ.items() if not _LEFTOVER.match(name)}
 
 
-def note_what_is_ignored() -> None:
+def _note_what_is_ignored() -> None:
     """Say once that some variables of a job are set, and others not: base images do that."""
     global _noted
     there = [name for name in _MARKS if name in os.environ]

@@ -33,16 +33,35 @@ class OwnSet(set):
 def own_sets(program: Callable) -> Callable:
     """Return a program whose sets have an order of the rank's own, however its lines make them.
 
-    One whose source is not known, or that takes names from around it, stays as it is.
+    So have those of its module's functions that it calls. One whose source is not known, or that
+    takes names from around it, stays as it is.
     """
-    try:
-        tree = ast.parse(textwrap.dedent(inspect.getsource(program)))
-    except (TypeError, OSError, SyntaxError):
+    if not _definition(program):
         return program
-    name, names = program.__name__, program.__globals__ | {_Sets.BY: OwnSet.of}
-    ast.increment_lineno(_Sets().visit(tree), program.__code__.co_firstlineno - 1)
-    exec(compile(ast.fix_missing_locations(tree), program.__code__.co_filename, "exec"), names)
-    return program if program.__closure__ else names.get(name, program)
+    names, waiting, seen = program.__globals__ | {_Sets.BY: OwnSet.of}, [program], set()
+    while waiting:
+        function = waiting.pop()
+        tree = _definition(function)
+        if not tree or function in seen:
+            continue
+        seen.add(function)
+        used = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
+        called = (program.__globals__.get(name) for name in used)
+        waiting += [x for x in called if getattr(x, "__globals__", None) is program.__globals__]
+        ast.increment_lineno(_Sets().visit(tree), function.__code__.co_firstlineno - 1)
+        ast.fix_missing_locations(tree)
+        exec(compile(tree, function.__code__.co_filename, "exec"), names)
+    return names[program.__name__]
+
+
+def _definition(function: Callable) -> ast.Module | None:
+    """Return the `def` of a function; None where it is made in another way."""
+    try:
+        tree = ast.parse(textwrap.dedent(inspect.getsource(function)))
+    except (TypeError, OSError, SyntaxError):
+        return None
+    is_def = len(tree.body) == 1 and isinstance(tree.body[0], ast.FunctionDef)
+    return tree if is_def and not function.__closure__ else None
 
 
 class _Sets(ast.NodeTransformer):

@@ -61,6 +61,17 @@ def summed_in_an_intersection():
     return [of["weight"][0].item(), of["bias"][0].item()]
 
 
+def in_any_order(names):
+    return [*{*names}]
+
+
+def summed_in_the_order_of_a_helper():
+    of = gradients()
+    for name in in_any_order(of):
+        dist.all_reduce(of[name])
+    return [of["weight"][0].item(), of["bias"][0].item()]
+
+
 def summed_in_a_sorted_set():
     return sums(gradients(), sorted({"weight", "bias"}))
 

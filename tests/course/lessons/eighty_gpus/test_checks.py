@@ -9,19 +9,13 @@ import torch
 import torch.distributed as dist
 
 from course.lessons.eighty_gpus import checks, logs, programs
-from tests.course.lessons.refusals import altered, refusal
+from tests.course.lessons.refusals import refusal
 
 pytestmark = pytest.mark.slow
 
 
 def group(host):
     return "nine" if host in checks.NINE else "alone" if host == 8 else "rest"
-
-
-answer = functools.partial(
-    altered, checks=checks, dist=dist, torch=torch, logs=logs, itertools=itertools, group=group
-)
-place, level = answer("7-3"), answer("7-4")
 
 
 def in_order(jobs, slots=checks.SLOTS):
@@ -35,14 +29,65 @@ def by_the_largest_gap(figures):
     return {pair for pair, gbs in figures.items() if gap > 1.3 and gbs < values[at]}
 
 
+def one_by_one(jobs, way, free=checks.ALL):
+    """Hosts for each job of its pool in a way, tried one after the other; None if there are none.
+
+    Such sequences as a learner may return: sets of hosts, lists of slots.
+    """
+    if not jobs:
+        return []
+    for hosts in map(set, itertools.combinations(way[0] & free, jobs[0])):
+        if not any({*pair} <= hosts for pair in checks.DEAD):
+            others = one_by_one(jobs[1:], way[1:], free - hosts)
+            if others is not None:
+                slots = checks.SLOTS - {"9d"} if way[0] == checks.ALL else checks.SLOTS
+                return [(hosts, [*slots]), *others]
+    return None
+
+
 def other_sequences(jobs):
-    return ((set(hosts), [*slots]) for hosts, slots in place(jobs))
+    """The first way that has hosts for all, where few hosts are in jobs of both groups."""
+    pools = checks.NINE, checks.ALL - checks.NINE, checks.ALL
+
+    def across(way):
+        return sum(count for count, pool in zip(jobs, way, strict=True) if pool == checks.ALL)
+
+    ways = sorted(itertools.product(pools, repeat=len(jobs)), key=across)
+    return iter(next(found for way in ways if (found := one_by_one(jobs, way))))
 
 
-def where_they_start(first, second, gpus):  # slots ascend: the data cannot tell these apart
-    alike = group(first) == group(second) and gpus[0][0] == gpus[1][0]
-    is_slow = level(first, second, gpus) == "slow"
-    return checks.LEVELS[0 if is_slow else 1 + alike]
+def leaves_its_group(first, second, gpus, *, own_slot=True):
+    """Whether a message does; or, with `own_slot`, comes from no GPU of its receiver's slot."""
+    own = {first: gpus[0], second: gpus[1]}
+    return any(
+        group(sender) != group(receiver) or (own_slot and slot not in own[sender])
+        for sender, receiver, slot in logs.messages(first, second, gpus, "sendrecv")
+    )
+
+
+def is_slow(first, second, gpus):
+    """Whether a message comes into a 9d of the nine, and not from a 9d of the nine."""
+    own = {first: gpus[0], second: gpus[1]}
+    return any(
+        slot == "9d"
+        and receiver in checks.NINE
+        and not (sender in checks.NINE and slot in own[sender])
+        for sender, receiver, slot in logs.messages(first, second, gpus, "sendrecv")
+    )
+
+
+def level(first, second, gpus):
+    """Right."""
+    if is_slow(first, second, gpus):
+        return "slow"
+    return "across" if leaves_its_group(first, second, gpus) else "rail"
+
+
+def where_they_start(first, second, gpus):
+    """Right: where slots ascend, the data cannot tell these apart."""
+    if is_slow(first, second, gpus):
+        return "slow"
+    return "rail" if group(first) == group(second) and gpus[0][0] == gpus[1][0] else "across"
 
 
 def by_level(tensor, cards, *, across=True, back=True, wire=None):
@@ -88,6 +133,7 @@ RIGHT = [
     (checks.check_rails, programs.all_reduce_along_rings),
     (checks.check_rails, by_level),
     (checks.check_placement, other_sequences),
+    (checks.check_level, level),
     (checks.check_level, where_they_start),
 ]
 
@@ -170,8 +216,9 @@ def place_the_living(jobs):
 
 def any_sender(first, second, gpus):
     """Without a look whether the sender's own GPU of the slot takes part."""
-    found = level(first, second, gpus)
-    return "rail" if found == "across" and group(first) == group(second) else found
+    if is_slow(first, second, gpus):
+        return "slow"
+    return "across" if leaves_its_group(first, second, gpus, own_slot=False) else "rail"
 
 
 def by_heart(first, second, gpus):

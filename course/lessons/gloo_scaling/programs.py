@@ -20,6 +20,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+from course.comm.collectives import synchronize
 from labkit import device
 from labkit.measure import sched, timing, wire
 from labkit.ranks import affinity
@@ -236,7 +237,7 @@ def calls(arm: Mapping[str, Any]) -> dict[str, Any]:
     ``"elsewhere"``, as if an accelerator worked, and ``"for_each_group"`` that exists.
     """
     across, wide = arm.get("across", False), torch.ones(40_000)
-    group, x = pair_group(across=across), torch.zeros(arm.get("numel", 100))
+    group, x = pair_group(across=across), torch.zeros(arm.get("numel", 100), device=device())
     calling = arm.get("calling", arm["pairs"])
     rank, pairs = dist.get_rank(), dist.get_world_size() // 2
     calls_too = (rank % pairs if across else rank // 2) < calling
@@ -249,6 +250,7 @@ def calls(arm: Mapping[str, Any]) -> dict[str, Any]:
             if off:
                 time.sleep(off)
             dist.all_reduce(x, group=group)
+        synchronize()
 
     return accounted(go, arm.get("calls", 200), arm.get("metered", False))
 

@@ -206,15 +206,21 @@ def every_schedule(
 
 def ten_messages(place: Place, ways: Mapping[str, Way], numel: int) -> list[Record]:
     """Time ten messages from rank 0 to two ranks in turn, each way; say whether all arrived."""
+    records = time_messages(place, ways, numel)
+    for record in records:
+        print(f"{record.case}: every rank has its messages: {record.values['right']}")
+    return records
+
+
+def time_messages(place: Place, ways: Mapping[str, Way], numel: int) -> list[Record]:
+    """Time ten messages, each way; a record's value `right` tells whether all arrived."""
     records = []
     for name, way in ways.items():
         with place.up() as here:
             ranks = here.launch(ten_in_turn, way, numel, world_size=3)
         seconds, right = zip(*ranks, strict=True)
-        print(f"{name}: every rank has its messages: {all(right)}")
-        records.append(
-            here.record(name, list(seconds), experiment="ten messages", nbytes=4 * numel)
-        )
+        fields = {"nbytes": 4 * numel, "values": {"right": all(right)}}
+        records.append(here.record(name, list(seconds), experiment="ten messages", **fields))
     return records
 
 

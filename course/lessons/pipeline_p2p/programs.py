@@ -289,6 +289,35 @@ Way = Callable[[int, dict[int, torch.Tensor]], Mapping[int, torch.Tensor]]
 """Moves a rank's messages, by number; returns what arrived, as far as this rank can see it."""
 
 
+def copies(rank, tensors):
+    """Copy all from this process, which reaches the other ranks' GPUs."""
+    senders = tensors if rank == 0 else {}
+    return {k: tensor.to(torch.device("cuda", 1 + k % 2)) for k, tensor in senders.items()}
+
+
+def sends(rank, tensors):
+    """Send one after the other."""
+    for k, tensor in tensors.items():
+        if rank == 0:
+            dist.send(tensor, 1 + k % 2)
+        else:
+            dist.recv(tensor, 0)
+    return tensors
+
+
+def one_batch(rank, tensors):
+    """Give all to one call."""
+    for_rank_0 = [dist.P2POp(dist.isend, t, 1 + k % 2) for k, t in tensors.items()]
+    for_others = [dist.P2POp(dist.irecv, t, 0) for t in tensors.values()]
+    for work in dist.batch_isend_irecv(for_others if rank else for_rank_0):
+        work.wait()
+    return tensors
+
+
+WAYS: dict[str, Way] = {"copies": copies, "sends": sends, "one batch": one_batch}
+"""The thread's three, as the lesson's cell has them."""
+
+
 def ten_in_turn(way: Way, numel: int) -> tuple[list[float], bool]:
     """Move ten messages from rank 0 to ranks 1 and 2 in turn, six times; the first is not timed.
 

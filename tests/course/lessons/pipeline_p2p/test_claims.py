@@ -11,7 +11,7 @@ import torch
 
 from course import catalogue
 from course.lessons.pipeline_p2p import experiment
-from course.lessons.pipeline_p2p.programs import work_in_line
+from course.lessons.pipeline_p2p.programs import WAYS, work_in_line
 from course.lessons.pipeline_p2p.schedules import SCHEDULES
 from course.place import Place
 from labkit.measure.records import Tier
@@ -62,6 +62,13 @@ def test_the_lesson_shows_the_queue_that_ran():
     (shown,) = ast.parse(LESSON.sources["the-queue"]).body
     (package,) = ast.parse(inspect.getsource(work_in_line)).body
     assert list(map(ast.dump, shown.body)) == list(map(ast.dump, package.body[1:]))
+
+
+def test_the_lesson_shows_the_three_ways_of_the_page_of_your_gpus():
+    shown = ast.parse(LESSON.sources["three-ways"]).body
+    for cell, function in zip(shown, WAYS.values(), strict=True):
+        (package,) = ast.parse(inspect.getsource(function)).body
+        assert list(map(ast.dump, cell.body)) == list(map(ast.dump, package.body[1:]))
 
 
 @pytest.mark.parametrize(

@@ -163,6 +163,17 @@ def as_posted(program: Callable, numel: int = 10**7, *, place: Place | None = No
     return (place or Place(hosts=1)).watched(measure)
 
 
+def time_pairs(place: Place, nbytes: int = 400_000_000, rounds: int = 5) -> list[Record]:
+    """Copy between every two GPUs; by gloo, send between every two ranks. A record for each pair.
+
+    No process reaches another host's GPUs: the copies of each host are a row of samples.
+    """
+    program = programs.copy_each_pair if place.backend == "nccl" else programs.send_each_pair
+    ranks = [rank for rank in place.launch(program, nbytes, rounds, timeout=180) if rank]
+    fields = {"experiment": NAME, "nbytes": nbytes, "params": {"part": "pairs"}}
+    return [place.record(pair, [rank[pair] for rank in ranks], **fields) for pair in ranks[0]]
+
+
 def time_copies(
     program: Callable[..., None] = programs.three_copies, *, rounds: int = 2, **options: Any
 ) -> list[Record]:

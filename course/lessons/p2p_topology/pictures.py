@@ -73,6 +73,19 @@ def theirs_and_ours(milliseconds: dict[int, float], records: Sequence[Record]) -
     return both
 
 
+def by_pairs(records: Sequence[Record], title: str = "A copy between every two") -> Axes:
+    """Draw the rates of `experiment.time_pairs` as a matrix."""
+    rates = {record.case: record.algbw / 1e9 for record in records}
+    count = math.isqrt(len(rates)) + 1
+    values = [[rates.get(f"{a} to {b}", math.nan) for b in range(count)] for a in range(count)]
+    names = [str(number) for number in range(count)]
+    ax = plots.new_axes("GB/s, from the row to the column", size=(7.2, 1.8 + 0.4 * count))
+    plots.matrix(ax, values, rows=names, columns=names, value_format="{:.3g}")
+    told = ", ".join(f"{pair} {rate:.3g}" for pair, rate in rates.items())
+    plots.describe(ax, f"{title}. In GB/s: {told}.")
+    return plots.stamp(ax, records[0].tier, records[0].provenance)
+
+
 def published(
     title: str,
     values: Mapping[str, float],

@@ -10,7 +10,7 @@ import torch
 import torch.distributed as dist
 
 from course.comm.algorithms import Group
-from course.comm.collectives import event, take_turns
+from course.comm.collectives import event, synchronize, take_turns
 from course.lessons.p2p_topology.topology import Ways
 from labkit import device
 from labkit.ranks.machine import gpu_count
@@ -129,6 +129,36 @@ def by_turns(
     tensor = torch.ones(nbytes // 4, device=device())
     take_turns([partial(program, tensor[: arm.get("chunk", 4) // 4], **arm) for arm in arms], 1)
     return take_turns([partial(program, tensor, **arm) for arm in arms], rounds)
+
+
+def copy_each_pair(nbytes: int, rounds: int) -> dict[str, list[float]]:
+    """Copy between every two GPUs of this host; one rank of each host does it, the others nothing.
+
+    The first copy of a pair opens the way between the two, and is left out.
+    """
+    if device().index != 0:
+        return {}
+    gpus = range(gpu_count())
+    data = [torch.ones(nbytes // 4, device=f"cuda:{gpu}") for gpu in gpus]
+    samples: dict[str, list[float]] = {}
+    for src, dst in itertools.permutations(gpus, 2):
+        with torch.cuda.device(src):
+            took = []
+            for _ in range(1 + rounds):
+                begin = Mark()
+                data[dst].copy_(data[src], non_blocking=True)
+                end = Mark()
+                synchronize()
+                took.append(begin.ms_until(end) / 1e3)
+        samples[f"{src} to {dst}"] = took[1:]
+    return samples
+
+
+def send_each_pair(nbytes: int, rounds: int) -> dict[str, list[float]]:
+    """Send so many bytes between every two ranks, one pair after the other."""
+    pairs = list(itertools.permutations(range(dist.get_world_size()), 2))
+    times = by_turns(pass_on, [{"way": pair} for pair in pairs], nbytes, rounds)
+    return {f"{src} to {dst}": took for (src, dst), took in zip(pairs, times, strict=True)}
 
 
 def at_once(ways: Ways, nbytes: int, chunk: int, iters: int) -> list[list[float]]:

@@ -3,31 +3,36 @@
 Under torchrun every rank gives this same command; rank 0 alone prints and writes.
 """
 
-from __future__ import annotations
-
 import argparse
+import os
 import shutil
-import subprocess
 import sys
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
+import torch
+import torch.distributed as dist
+
+from course import runs, your_gpus
+from course.comm.collectives import free_bytes
 from course.commands.run import is_first_rank
+from course.logs.page import Page
+from course.place import Place
+from course.your_gpus import MIB, Row, Sizes
+from labkit import device
+from labkit.measure import records
+from labkit.measure.records import Record
+from labkit.measure.tables import Table
 from labkit.ranks import machine, torchrun
-
-if TYPE_CHECKING:
-    from course.place import Place
-    from course.your_gpus import Row, Sizes
-    from labkit.measure.records import Record
-    from labkit.measure.tables import Table
 
 RECORDING = Path(__file__).parents[1] / "gpus.json"
 RANKS = 4  # on CPUs, where nobody says how many
 SECONDS = 5  # that a row takes once its ranks are there: 3 or 4, on four ranks of two CPUs
+SHARE = 0.8  # of a GPU's free memory: nothing here takes more
 
 
 class Answer(NamedTuple):
@@ -51,32 +56,23 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def main(options: argparse.Namespace) -> int:
     """Measure row by row, and keep what there is; return 0 if every row ran that could."""
-    from course import your_gpus
-
-    say(found())
-    place = choose_place(options)
-    if place is None:
-        from labkit.measure import records
-
-        library = records.load(RECORDING, recorded=True)
-        answers = [recorded(row, library) for row in your_gpus.ROWS]
-        say("Shown: what ranks that shared one H200 took, RECORDED. With --cpu gloo measures here.")
-        return finish(answers, options.out)
-    answers = []
+    answers: list[Answer] = []
+    status = 0
     try:
-        place, sizes = choose_sizes(place, quick=options.quick)
-        for answer in measured(place, sizes, your_gpus.ROWS):
+        for answer in answered(options):
             answers.append(answer)
     except ValueError as error:
+        status = 2
         say(str(error))
-        return finish(answers, options.out) or 2
     except KeyboardInterrupt:
+        status = 130
         say("interrupted; what was measured so far is kept")
-        return finish(answers, options.out) or 130
     except RuntimeError as error:
+        status = 1
         say(f"stopped: {first_line(error)}")
-        return finish(answers, options.out) or 1
-    return finish(answers, options.out)
+    if is_first_rank() and answers:
+        write(answers, options.out)
+    return status or int(any(answer.failed for answer in answers))
 
 
 def say(text: str) -> None:
@@ -90,42 +86,45 @@ def first_line(error: BaseException) -> str:
     return f"{type(error).__name__}: {str(error).partition(chr(10))[0][:200]}"
 
 
-def found() -> str:
-    """Say in a line which GPUs are here, and whether they are alike."""
+def answered(options: argparse.Namespace) -> Iterator[Answer]:
+    """Measure each row here, or show what is recorded of it."""
     kinds = Counter(machine.Machine.here().gpus)
-    if not kinds:
-        return "found: no GPU"
-    alike = "" if len(kinds) == 1 else "; unlike ones wait for the slowest"
-    return "found: " + ", ".join(f"{count} x {name}" for name, count in kinds.items()) + alike
-
-
-def choose_place(options: argparse.Namespace) -> Place | None:
-    """Return where the ranks run; None where there are no GPUs and nobody asked for CPUs.
-
-    A `ValueError` says what a number of ranks lacks.
-    """
-    import torch.distributed as dist
-
-    from course.place import Place
-
+    alike = "; unlike ones wait for the slowest" if len(kinds) > 1 else ""
+    there = ", ".join(f"{count} x {name}" for name, count in kinds.items())
+    say(f"found: {there or 'no GPU'}{alike}")
     gpus = machine.gpu_count()
-    if options.cpu:
-        if torchrun.is_here() and gpus:
-            say("torchrun's ranks take GPUs where they see any: for gloo, CUDA_VISIBLE_DEVICES=")
-            return None
-        return Place(hosts=1, ranks_per_host=options.ranks or RANKS)
-    if not gpus:
-        return None
-    if not dist.is_nccl_available():
-        say("this build of torch has no NCCL, which carries what lies on GPUs")
-        return None
-    place = Place(hosts=1, ranks_per_host=options.ranks or gpus, backend="nccl")
+    ranks = options.ranks or (RANKS if options.cpu else gpus)
+    place = Place(hosts=1, ranks_per_host=ranks, backend="gloo" if options.cpu else "nccl")
+    if lack := what_lacks(place, gpus):
+        say(f"{lack} Shown: what ranks that shared one H200 took, RECORDED.")
+        library = records.load(RECORDING, recorded=True)
+        for row in your_gpus.ROWS:
+            found = row.recorded(library)
+            yield Answer(row, found, "" if found else "Nobody has recorded it: it takes two GPUs.")
+        return
+    yield from measured(*choose_sizes(place, quick=options.quick))
+
+
+def what_lacks(place: Place, gpus: int) -> str:
+    """Say why nothing can be measured at a place; empty where something can."""
+    if place.backend == "gloo" and torchrun.is_here() and gpus:
+        return "torchrun's ranks take GPUs where they see any: for gloo, CUDA_VISIBLE_DEVICES= ."
+    if place.backend == "nccl" and not gpus:
+        return "With --cpu gloo measures here."
+    if place.backend == "nccl" and not dist.is_nccl_available():
+        return "This build of torch has no NCCL, which carries what lies on GPUs."
     if place.world_size == 1:
-        say(
-            "one GPU; from NCCL 2.30 on ranks can share it: NCCL_MULTI_RANK_GPU_ENABLE=1, --ranks 2"
-        )
+        shared = "From NCCL 2.30 on ranks can share a GPU: NCCL_MULTI_RANK_GPU_ENABLE=1, --ranks 2."
+        return f"One rank has nobody to talk to. {shared}"
+    return ""
+
+
+def room() -> tuple[int, int] | None:
+    """Return the bytes that this rank may fill of its GPU, and those filled; None on a CPU."""
+    if device().type == "cpu":
         return None
-    return place
+    free, whole = torch.cuda.mem_get_info()
+    return int(SHARE * free_bytes()), whole - free
 
 
 def choose_sizes(place: Place, *, quick: bool) -> tuple[Place, Sizes]:
@@ -134,16 +133,12 @@ def choose_sizes(place: Place, *, quick: bool) -> tuple[Place, Sizes]:
     Ranks of a job that see too few GPUs compute on CPUs: then gloo measures. A `ValueError` says
     what a number of ranks lacks, or its GPUs.
     """
-    from course.your_gpus import MIB, ROWS, SHARE, Sizes, room
-
     say("asked: whether all ranks start, and how much memory is free")
-    start = time.perf_counter()
-    told = place.launch(room)
-    seconds = len(ROWS) * (time.perf_counter() - start + SECONDS)
-    after = f"{SECONDS} s after each"
-    say(f"estimated: {seconds:.0f} s, for {len(ROWS)} starts like this one and {after}")
-    rooms = [one for one in told if one]
-    if len(rooms) < len(told):
+    start, count = time.perf_counter(), len(your_gpus.ROWS)
+    rooms = [one for one in place.launch(room) if one]
+    seconds = count * (time.perf_counter() - start + SECONDS)
+    say(f"estimated: {seconds:.0f} s, for {count} starts like this one and {SECONDS} s after each")
+    if len(rooms) < place.world_size:
         if place.backend == "nccl":
             say("these ranks compute on CPUs, so gloo measures here, as with --cpu")
         return replace(place, backend="gloo"), Sizes.on_cpus(quick=quick)
@@ -153,13 +148,14 @@ def choose_sizes(place: Place, *, quick: bool) -> tuple[Place, Sizes]:
     return place, Sizes.on_gpus(free, place.world_size)
 
 
-def measured(place: Place, sizes: Sizes, rows: Sequence[Row]) -> Iterator[Answer]:
+def measured(place: Place, sizes: Sizes) -> Iterator[Answer]:
     """Measure one row after the other; a row that fails says why, and the next one begins."""
-    from course import runs
-
-    start = time.perf_counter()
+    start, rows = time.perf_counter(), your_gpus.ROWS
     for number, row in enumerate(rows, 1):
         say(f"{time.perf_counter() - start:6.1f} s  {number} of {len(rows)}: {row.question}")
+        if place.world_size < row.ranks:
+            yield Answer(row, [], f"It takes {row.ranks} ranks.")
+            continue
         try:
             yield Answer(row, runs.watched(lambda row=row: row.measure(place, sizes)))
         except (RuntimeError, ArithmeticError) as error:
@@ -168,57 +164,26 @@ def measured(place: Place, sizes: Sizes, rows: Sequence[Row]) -> Iterator[Answer
             yield Answer(row, [], f"It failed: {first_line(error)}", failed=True)
 
 
-def recorded(row: Row, library: Sequence[Record]) -> Answer:
-    """Return what is recorded of a row."""
-    records = row.recorded(library)
-    return Answer(row, records, "" if records else "Nobody has recorded it: it takes two GPUs.")
-
-
-def finish(answers: Sequence[Answer], page: Path) -> int:
-    """Print the table, write the page and the records; return 1 if a row failed."""
-    if is_first_rank() and answers:
-        from labkit.measure import records
-
-        print(table(answers))
-        kept = [record for answer in answers for record in answer.records]
-        page.parent.mkdir(parents=True, exist_ok=True)
-        page.write_text(written(answers), encoding="utf-8")
-        print(f"\npage: {page}")
-        if kept:
-            print(f"records: {records.save(kept, page.with_suffix('.json'))}")
-    return int(any(answer.failed for answer in answers))
-
-
-def table(answers: Sequence[Answer]) -> Table:
-    """Lay all rows out: what was asked, what was measured, and what somebody published."""
-    from labkit.measure.tables import Table
-
-    rows = []
-    for number, (row, records, reason, _) in enumerate(answers, 1):
-        lines = row.lines(records) if records else [(reason, "", "")]
-        rows.append([number, row.question, "", ""])
-        rows += [["", f"  {what}", here, elsewhere] for what, here, elsewhere in lines]
-    tiers = {record.tier for answer in answers for record in answer.records}
-    return Table(["", "question", " + ".join(sorted(tiers)) or "here", "PUBLISHED"], rows)
-
-
-def written(answers: Sequence[Answer]) -> str:
-    """Return the page: a section for each row, and what nvidia-smi says of the wiring."""
-    from course.logs.page import Page
-    from labkit.measure.tables import Table
-
-    page = Page("Your machine, asked what the threads asked")
-    origins = {str(record.provenance) for answer in answers for record in answer.records}
-    page.table(Table(["measured on"], [[origin] for origin in sorted(origins)]))
-    for row, records, reason, _ in answers:
+def write(answers: Sequence[Answer], path: Path) -> None:
+    """Print the table; write the page, a section for each row, and the records."""
+    page, told = Page("Your machine, asked what the threads asked"), []
+    kept = [record for answer in answers for record in answer.records]
+    origins = sorted({str(record.provenance) for record in kept})
+    page.table(Table(["measured on"], [[origin] for origin in origins]))
+    for number, (row, measured, reason, _) in enumerate(answers, 1):
+        lines = list(row.lines(measured)) if measured else [(reason, "", "")]
+        told.append([number, row.question, "", ""])
+        told += [["", f"  {what}", here, elsewhere] for what, here, elsewhere in lines]
         page.heading(row.question)
-        if not records:
-            page.table(Table(["not measured"], [[reason]]))
-            continue
-        page.table(Table(["", str(records[0].tier), "PUBLISHED"], list(row.lines(records))))
-        page.picture(row.picture(records))
+        page.table(Table(["", records.tiers_of(measured) or "not measured", "PUBLISHED"], lines))
+        if measured:
+            page.picture(row.picture(measured))
+    print(Table(["", "question", records.tiers_of(kept) or "here", "PUBLISHED"], told))
     if shutil.which("nvidia-smi"):
         page.heading("How the GPUs are wired, by nvidia-smi topo -m")
-        command = ["nvidia-smi", "topo", "-m"]
-        page.plain(subprocess.run(command, capture_output=True, text=True, check=False).stdout)
-    return str(page)
+        page.plain(os.popen("nvidia-smi topo -m").read())
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(str(page), encoding="utf-8")
+    print(f"\npage: {path}")
+    if kept:
+        print(f"records: {records.save(kept, path.with_suffix('.json'))}")

@@ -60,9 +60,10 @@ def test_a_lessons_launch_stays_on_the_cpu_and_the_page_of_your_gpus_has_every_r
     assert asked[:2] == ["asks gloo"] * 2, "and no CUDA was started"
     assert f"found: {gpus} x played GPU" in done.stderr and "failed" not in done.stdout
     if gpus == 1:
-        assert "one GPU; from NCCL 2.30 on ranks can share it" in done.stderr
+        assert "From NCCL 2.30 on ranks can share a GPU" in done.stderr
         return
     assert "MEASURED" in done.stdout and "Nobody" not in done.stdout
+    assert ("It takes 3 ranks." in done.stdout) == (gpus == 2)
     records = json.loads(page.with_suffix(".json").read_text())["records"]
     assert {record["provenance"]["backend"] for record in records} == {"nccl"}
     pairs = [record for record in records if re.fullmatch(r"\d to \d", record["case"])]
@@ -132,6 +133,9 @@ def test_each_experiment_runs_on_a_jobs_ranks_beside_gpus(name, tmp_path, box):
     command = ["-m", "course", "run", name, "--quick", "--out", file]
     done = box.run(3, *command, ranks=3, timeout=500)
     assert done.returncode == 0, done.told[-3000:]
+    if "Nothing was measured here" in done.stdout:
+        assert "needs shaped links of its own: nothing is run under torchrun" in done.stderr
+        return
     records = json.loads(file.read_text())["records"]
     found = {record["provenance"]["backend"] for record in records}
     assert found == CARRIED_BY.get(name, found)

@@ -232,13 +232,13 @@ def gradients(sizes: Sizes) -> Samples:
 
 def states(place: Place, sizes: Sizes) -> list[Record]:
     """Give ResNet50's 320 tensors to all in each of lesson 03's ways."""
-    ways = {
+    ways: Mapping[str, Mapping[str, Any]] = {
         "one by one, 320": {"cap": 0, "in_flight": 1},
         "a flat state": {"cap": None, "in_flight": 1, "flat": True},
         "in buckets of 10 MiB": {"cap": 10 * MIB},
         "all in one": {"cap": None},
     }
-    given = {"place": place, "iters": sizes.rounds, "width": sizes.width}
+    given: dict[str, Any] = {"place": place, "iters": sizes.rounds, "width": sizes.width}
     return broadcasts.compare(broadcasts.programs.broadcast, ways, **given)
 
 

@@ -11,6 +11,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -157,7 +158,7 @@ def measured(place: Place, sizes: Sizes) -> Iterator[Answer]:
             yield Answer(row, [], f"It takes {row.ranks} ranks.")
             continue
         try:
-            yield Answer(row, runs.watched(lambda row=row: row.measure(place, sizes)))
+            yield Answer(row, runs.watched(partial(row.measure, place, sizes)))
         except (RuntimeError, ArithmeticError) as error:
             if torchrun.is_here():  # the other ranks have lost this one: the job is over
                 raise

@@ -112,15 +112,15 @@ class Row:
         """Return what was measured, its figure, and a published one beside it."""
         times = {record.case: record.summary.median for record in records}
         for record in records:
-            told = [in_words(times[record.case], self.unit)]
+            parts = [in_words(times[record.case], self.unit)]
             if record is not records[0] and record.nbytes == records[0].nbytes:
-                told.append(f"{times[record.case] / times[records[0].case]:.2f} times")
+                parts.append(f"{times[record.case] / times[records[0].case]:.2f} times")
             if record.busbw:
-                told.append(f"{record.busbw / 1e9:.3g} GB/s (busbw)")
+                parts.append(f"{record.busbw / 1e9:.3g} GB/s (busbw)")
             if "on_cpu" in record.values:
                 busy = statistics.median(record.values["on_cpu"])
-                told.append(f"{in_words(busy, self.unit)} on a CPU")
-            yield record.case, ", ".join(told), self.theirs.get(record.case, "")
+                parts.append(f"{in_words(busy, self.unit)} on a CPU")
+            yield record.case, ", ".join(parts), self.theirs.get(record.case, "")
         for what, (longer, shorter, count) in self.differences.items():
             if times.get(longer, 0) > times.get(shorter, 0) > 0:
                 yield what, in_words((times[longer] - times[shorter]) / count, "µs"), ""
@@ -178,26 +178,26 @@ class Pairs(Row):
 
 def in_groups(nbytes: int) -> dict[int, dict[int, list[float]]]:
     """Sum one number, and so many bytes, among the first two ranks, ... all; by bytes and ranks."""
-    found: dict[int, dict[int, list[float]]] = {4: {}, nbytes: {}}
+    samples: dict[int, dict[int, list[float]]] = {4: {}, nbytes: {}}
     for count in range(2, dist.get_world_size() + 1):
         group = dist.new_group(range(count))
-        for size, by_ranks in found.items():
+        for size, by_ranks in samples.items():
             by_ranks[count] = time_in_a_row(size, group)
-    return found
+    return samples
 
 
 def sums(place: Place, sizes: Sizes) -> list[Record]:
     """Time all_reduces by more and more ranks, as lesson 02 times its benchmark."""
-    told = place.launch(in_groups, sizes.copied, timeout=TIMEOUT)
+    ranks = place.launch(in_groups, sizes.copied, timeout=TIMEOUT)
     return [
         place.record(
             f"{count} ranks" + (", one number" if size == 4 else ""),
-            [rank[size][count] for rank in told[:count]],
+            [rank[size][count] for rank in ranks[:count]],
             experiment=NAME,
             collective=None if size == 4 else "all_reduce",  # of one number no rate is told
             nbytes=size,
         )
-        for size, count in itertools.product(told[0], told[0][4])
+        for size, count in itertools.product(ranks[0], ranks[0][4])
     ]
 
 
@@ -263,10 +263,10 @@ def ten_messages(place: Place, sizes: Sizes) -> list[Record]:
     ways = dict(ways_to_send.WAYS)
     if place.backend != "nccl" or gpu_count() < 3:
         del ways["copies"]
-    made = messages.time_messages(place, ways, sizes.message // 4)
-    if wrong := [record.case for record in made if not record.values["right"]]:
-        raise ArithmeticError(f"{', '.join(wrong)}: somebody did not get what was sent")
-    return made
+    records = messages.time_messages(place, ways, sizes.message // 4)
+    if lost := [record.case for record in records if not record.values["right"]]:
+        raise ArithmeticError(f"{', '.join(lost)}: somebody did not get what was sent")
+    return records
 
 
 def in_arms(arms: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
@@ -281,12 +281,13 @@ def never_talk(place: Place, sizes: Sizes) -> list[Record]:
         _pairs(calling): {"pairs": pairs, "calling": calling, "calls": sizes.calls}
         for calling in range(1, pairs + 1)
     }
-    ranks, made = place.launch(in_arms, arms, world_size=2 * pairs, timeout=TIMEOUT), []
+    ranks = place.launch(in_arms, arms, world_size=2 * pairs, timeout=TIMEOUT)
+    records = []
     for case in arms:
         samples = [rank[case]["samples"] for rank in ranks]
         on_cpu = [max(rank[case]["on_cpu"] for rank in ranks)]
-        made.append(place.record(case, samples, experiment=NAME, values={"on_cpu": on_cpu}))
-    return made
+        records.append(place.record(case, samples, experiment=NAME, values={"on_cpu": on_cpu}))
+    return records
 
 
 def _pairs(count: int) -> str:

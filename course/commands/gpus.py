@@ -100,8 +100,8 @@ def answered(options: argparse.Namespace) -> Iterator[Answer]:
         say(f"{lack} Shown: what ranks that shared one H200 took, RECORDED.")
         library = records.load(RECORDING, recorded=True)
         for row in your_gpus.ROWS:
-            found = row.recorded(library)
-            yield Answer(row, found, "" if found else "Nobody has recorded it: it takes two GPUs.")
+            kept = row.recorded(library)
+            yield Answer(row, kept, "" if kept else "Nobody has recorded it: it takes two GPUs.")
         return
     yield from measured(*choose_sizes(place, quick=options.quick))
 
@@ -167,19 +167,19 @@ def measured(place: Place, sizes: Sizes) -> Iterator[Answer]:
 
 def write(answers: Sequence[Answer], path: Path) -> None:
     """Print the table; write the page, a section for each row, and the records."""
-    page, told = Page("Your machine, asked what the threads asked"), []
+    page, rows = Page("Your machine, asked what the threads asked"), []
     kept = [record for answer in answers for record in answer.records]
     origins = sorted({str(record.provenance) for record in kept})
     page.table(Table(["measured on"], [[origin] for origin in origins]))
     for number, (row, measured, reason, _) in enumerate(answers, 1):
         lines = list(row.lines(measured)) if measured else [(reason, "", "")]
-        told.append([number, row.question, "", ""])
-        told += [["", f"  {what}", here, elsewhere] for what, here, elsewhere in lines]
+        rows.append([number, row.question, "", ""])
+        rows += [["", f"  {what}", here, elsewhere] for what, here, elsewhere in lines]
         page.heading(row.question)
         page.table(Table(["", records.tiers_of(measured) or "not measured", "PUBLISHED"], lines))
         if measured:
             page.picture(row.picture(measured))
-    print(Table(["", "question", records.tiers_of(kept) or "here", "PUBLISHED"], told))
+    print(Table(["", "question", records.tiers_of(kept) or "here", "PUBLISHED"], rows))
     if shutil.which("nvidia-smi"):
         page.heading("How the GPUs are wired, by nvidia-smi topo -m")
         page.plain(os.popen("nvidia-smi topo -m").read())

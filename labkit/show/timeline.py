@@ -141,8 +141,8 @@ def _name_arrows(ax: Axes, arrows: Sequence[Arrow]) -> None:
             beside_arrows = all(abs(at - x) > 0.6 * room for x in crossing)
             if beside_arrows and all(abs(at - x) > room for x in named):
                 taken.append((at, between))
-                middle_of = {"ha": "center", "va": "center"}
-                ax.text(at, sum(between) / 2, arrow.label, color="#333", fontsize=7, **middle_of)
+                y = sum(between) / 2
+                ax.text(at, y, arrow.label, ha="center", va="center", color="#333", fontsize=7)
                 break
 
 

@@ -107,10 +107,9 @@ def test_the_deeper_page_is_as_recorded():
     together, apart = experiment.recorded("placed")
     accounts = [*said(together, "on_cpu"), *said(apart, "on_cpu")]
     loops = [*said(together, "loop"), *said(apart, "loop")]
-    holds(DEEPER, "apart-say", *said(together), *said(apart), *accounts)
-    holds(DEEPER, "source", *loops)
+    holds(DEEPER, "knee-say", *said(together), *said(apart), *accounts, *loops)
     as_it_is, awake, batch = experiment.recorded("cause")
-    holds(DEEPER, "cause-say", *(said(r, "loop")[0] for r in (as_it_is, awake, batch)))
+    holds(DEEPER, "knee-say", *(said(r, "loop")[0] for r in (as_it_is, awake, batch)))
     holds(DEEPER, "cause-say", *(said(r, "on_cpu")[0] for r in experiment.recorded("anywhere")))
     used = 2 * batch.values["on_cpu"][0] / batch.summary.median
     holds(DEEPER, "knee-say", f"{used:.1f} of two", *said(batch), *said(batch, "waiting"))

@@ -18,6 +18,10 @@ class OwnSet(set):
     def __iter__(self) -> Iterator:
         return iter(sorted(super().__iter__(), key=str, reverse=dist.get_rank() % 2 > 0))
 
+    def __reduce__(self) -> tuple:
+        """Travel to the ranks without an order, which it gets there."""
+        return OwnSet, ([*super().__iter__()],)
+
     def pop(self) -> Any:
         """Take out the first one of this order."""
         first = next(iter(self))
@@ -33,12 +37,14 @@ class OwnSet(set):
 def own_sets(program: Callable) -> Callable:
     """Return a program whose sets have an order of the rank's own, however its lines make them.
 
-    So have those of its module's functions that it calls. One whose source is not known, or that
-    takes names from around it, stays as it is.
+    So have those of its module, and of its module's functions that it calls. One whose source is
+    not known, or that takes names from around it, stays as it is.
     """
     if not _definition(program):
         return program
-    names, waiting, seen = program.__globals__ | {_Sets.BY: OwnSet.of}, [program], set()
+    names = {name: OwnSet.of(value) for name, value in program.__globals__.items()}
+    names[_Sets.BY] = OwnSet.of
+    waiting, seen = [program], set()
     while waiting:
         function = waiting.pop()
         tree = _definition(function)

@@ -72,6 +72,16 @@ def summed_in_the_order_of_a_helper():
     return [of["weight"][0].item(), of["bias"][0].item()]
 
 
+NAMES = {"weight", "bias"}
+
+
+def summed_in_the_order_of_a_global_set():
+    of = gradients()
+    for name in NAMES:
+        dist.all_reduce(of[name])
+    return [of["weight"][0].item(), of["bias"][0].item()]
+
+
 def summed_in_a_sorted_set():
     return sums(gradients(), sorted({"weight", "bias"}))
 

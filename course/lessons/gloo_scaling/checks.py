@@ -5,7 +5,7 @@ they script the calls (`stopwatches`) and the meetings of the partners (`meeting
 usual mistake shows every time, on a busy machine too.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from itertools import product
 from statistics import mean, median
 
@@ -240,12 +240,12 @@ def check_who_pays(who_pays: Callable[..., tuple[dict[str, list[int]], str]]) ->
     with checking.exercise("1.6", who_pays, par="every program, and the reason") as verdict:
         for fleet in paying.FLEETS:
             for got in _answers(who_pays, fleet):
-                _hold_payers(_payers(got), fleet.pays, fleet)
+                _hold_payers(_payers(got, fleet.nbytes), fleet.pays, fleet)
         for attempt in range(1, ATTEMPTS + 1):
             try:
                 measured = checking.on_ranks(paying.measure, world_size=3, checks=False)
                 got = _answers(who_pays, None)[0]
-                _hold_measured(_payers(got), measured)
+                _hold_measured(_payers(got, paying.NBYTES), measured)
                 break
             except checking.CheckFailed as failed:
                 if attempt == ATTEMPTS or not failed.timed:
@@ -265,8 +265,11 @@ def _answers(who_pays: Callable[..., object], fleet: Fleet | None) -> list[objec
     return ranks
 
 
-def _payers(got: tuple) -> dict[str, list[int]]:
+def _payers(got: tuple, programs: Collection[str]) -> dict[str, list[int]]:
     payers = checking.answer(checking.plain(got[0]), dict, what="programs -> ranks that pay")
+    others = [name for name in payers if name not in programs]
+    names = f"names of the programs that were given: {', '.join(programs)}"
+    hold(not others, names, others, "`programs` has these names, and the check's own have others")
     for name, ranks in payers.items():
         in_a_list = isinstance(ranks, list | tuple | set)
         fits = in_a_list and all(type(rank) is int and 0 <= rank <= 2 for rank in ranks)

@@ -274,7 +274,10 @@ def unseen_truth() -> dict[str, _Unseen]:
 
 
 def check_reading(read: Callable[[], dict]) -> None:
-    """Judge exercise 5b.7: `read()` returns letter -> (rank, call, mend) of the six jobs."""
+    """Judge exercise 5b.7: `read()` returns letter -> (rank, call, mend) of the six jobs.
+
+    Of the healthy job rank and call are None.
+    """
     with checking.exercise("5b.7", read, par="rank, call and mend of six jobs") as verdict:
         truth = unseen_truth()
         form = f"a dict: each letter of {', '.join(truth)} -> (rank, call, mend)"

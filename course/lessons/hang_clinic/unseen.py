@@ -73,7 +73,7 @@ def two_pairs() -> None:
 
 
 def save_on_rank_1() -> None:
-    """Train; rank 1 writes for a second after every second step."""
+    """Train; rank 1 writes for 0.9 s after every second step."""
     for number in range(200):
         step()
         if dist.get_rank() == 1 and number % 2 == 1:
@@ -86,7 +86,7 @@ def write_checkpoint() -> None:
 
 
 def many_steps() -> None:
-    """Train for very long; nothing is wrong."""
+    """Train for 100,000 steps, which takes long; nothing is wrong."""
     for _ in range(100_000):
         step()
 

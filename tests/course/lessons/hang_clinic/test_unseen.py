@@ -43,6 +43,7 @@ def test_a_right_reading_is_accepted_however_it_is_written(reading):
         ("D", (2, "all_reduce", "zeros"), "it did not run out of data"),
         ("E", (0, "all_reduce", "less work"), "has gone on, as all others have"),
         ("E", (None, None, "less work"), "no rank is the last one in both looks"),
+        ("E", (None, None, "zeros"), "each rank has made the same calls, and has gone on"),
         ("F", (2, "all_reduce", "same group"), "like the two before"),
         ("F", (3, "all_reduce", "all call"), "it is a sum of a pair"),
         ("F", (9, "all_reduce", "all call"), "no such rank"),

@@ -54,14 +54,22 @@ def main(options: argparse.Namespace) -> int:
     from labkit.show import alt_text  # noqa: F401 (what is missing is told before anything runs)
 
     if options.out and is_first_rank():
-        options.out.parent.mkdir(parents=True, exist_ok=True)
-        options.out.open("a").close()  # as well as a place that cannot be written
+        _try_to_write(options.out)
     folder = RUNS / datetime.now().strftime("%Y%m%d-%H%M%S")
     for name, lesson in chosen.items():
         records = _run(lesson, quick=options.quick)
         if is_first_rank():
             _report(lesson, records, options.out or folder / f"{name}.json")
     return 0
+
+
+def _try_to_write(path: Path) -> None:
+    """Raise an `OSError`, before anything is measured, where no file can be; leave none behind."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    is_new = not path.exists()
+    path.open("a").close()
+    if is_new:
+        path.unlink()
 
 
 def _run(lesson: Lesson, *, quick: bool) -> list[Record]:

@@ -8,6 +8,7 @@ from pytest import mark, raises
 
 from labkit import launch
 from labkit.ranks import devices
+from tests.ranks.nodes import ROOT
 
 TOO_OLD = "The NVIDIA driver on your system is too old (found version 11040).\nPlease update."
 
@@ -16,6 +17,17 @@ def test_outside_a_rank_it_is_the_cpu_and_a_line_says_why(capsys):
     assert devices.device() == torch.device("cpu")
     [line] = capsys.readouterr().err.splitlines()
     assert "default process group" in line and "launch" in line
+
+
+def test_one_gpu_visible_to_each_of_eight_ranks_is_told_as_the_page_of_clusters_quotes_it(
+    monkeypatch, capsys
+):
+    monkeypatch.setattr(devices, "_noted", False)
+    monkeypatch.setenv("RANK", "0")
+    assert devices.usual(1, 8) == "gloo"
+    page = (ROOT / "docs/cluster.md").read_text()
+    quoted = next(line for line in page.splitlines() if line.startswith("labkit: "))
+    assert capsys.readouterr().err.startswith(quoted)
 
 
 @mark.parametrize(("local_rank", "gpus", "number"), [(0, 2, 0), (1, 2, 1), (3, 2, 1), (5, 1, 0)])

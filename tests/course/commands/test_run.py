@@ -9,6 +9,7 @@ from course.commands import run
 from labkit.measure import records
 from labkit.measure.records import Provenance, Record, Tier
 from labkit.show import plots
+from tests.ranks.nodes import python
 
 
 def test_without_a_right_name_nothing_runs_and_all_names_are_listed(monkeypatch, capsys):
@@ -40,6 +41,30 @@ def test_run_prints_a_table_and_keeps_records_and_picture(monkeypatch, capsys, t
     assert "half way" in printed.err and "MEASURED" in printed.out
     assert records.load(out)[0].summary.median == 2.0
     assert out.with_suffix(".png").stat().st_size > 1000
+
+
+def test_where_nothing_is_measured_no_file_is_left(monkeypatch, capsys, tmp_path):
+    monkeypatch.setattr(run, "_run", lambda *_, **__: [])
+    new, kept = tmp_path / "new.json", tmp_path / "kept.json"
+    kept.write_text("of an earlier run")
+    for out in (new, kept):
+        assert main(["run", "rails", "--out", str(out)]) == 0
+        assert "Nothing was measured here: no file is written." in capsys.readouterr().out
+    assert [*tmp_path.iterdir()] == [kept] and kept.read_text() == "of an earlier run"
+    monkeypatch.setattr(run, "_run", lambda *_, **__: 1 / 0)
+    with raises(ZeroDivisionError):
+        main(["run", "rails", "--out", str(new)])
+    assert [*tmp_path.iterdir()] == [kept]
+
+
+@mark.slow
+def test_under_torchrun_rails_leaves_no_file(tmp_path):
+    torchrun = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
+    command = ["-m", "course", "run", "rails", "--quick", "--out", str(tmp_path / "records.json")]
+    done = python(*torchrun, *command)
+    assert done.returncode == 0, done.stderr
+    assert "nothing is run under torchrun" in done.stderr
+    assert done.stdout.count("no file is written") == 1 and not [*tmp_path.iterdir()]
 
 
 RECORDED = [one for one in catalogue.experiments().values() if one.recording.exists()]

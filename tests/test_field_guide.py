@@ -1,4 +1,4 @@
-"""The field guide sends to every case of the ward."""
+"""The field guide sends to every case of the ward, is short, and harms no other job."""
 
 import re
 from pathlib import Path
@@ -11,3 +11,10 @@ def test_its_rows_name_every_case():
     rows = [line for line in lines if re.match(r"\| \d \|", line)]
     places = " ".join(row.split("|")[-2] for row in rows)
     assert len(rows) == 8 and set(re.findall("`([^`]*)`", places)) == set(CASES)
+
+
+def test_it_is_a_page_for_the_night():
+    text = Path("FIELD_GUIDE.md").read_text()
+    assert len(text.split()) <= 1400
+    assert text[: text.index("```bash")].count("\n") < 10, "a screen to the first command"
+    assert "rm " not in text, "what lies there may be another job's"

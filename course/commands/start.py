@@ -39,9 +39,9 @@ show_due()
 show_map()
 """
 FOLDERS = ("notebooks", "notebooks/deeper", "exercises", "solutions")
-PAGES = (  # what notebooks link; copied too, so that a learner's click finds it
+PAGES = (  # what notebooks and the field guide link; copied too, so that a learner's click finds it
     *("FIELD_GUIDE.md", "INSTRUCTORS.md", "CHANGELOG.md", "docs/glossary.md"),
-    *("docs/pipelines-on-nccl.md", "examples/why_is_send_slow.py"),
+    *("docs/pipelines-on-nccl.md", "docs/sick-host.md", "examples/why_is_send_slow.py"),
 )
 _MANIFEST = ".copies.json"  # in `work/`: what was copied last, as fingerprints by name
 _SETTINGS = ROOT / "work" / ".jupyterlab"

@@ -26,9 +26,10 @@ from course.notebooks import files, hosted, reference
 
 SETTINGS, GLOSSARY, REFERENCE = "docs/edition", "docs/glossary.md", "docs/reference.md"
 GUIDES = (
-    *("FIELD_GUIDE.md", "docs/labkit.md", "docs/own-logs.md", "docs/hardware.md"),
-    *("docs/pipelines-on-nccl.md", "docs/cluster.md", "INSTRUCTORS.md", "docs/rooms.md"),
-    *("docs/pictures.md", "CONTRIBUTING.md", "docs/THANKS.md", "CHANGELOG.md"),
+    *("FIELD_GUIDE.md", "docs/sick-host.md", "docs/labkit.md", "docs/own-logs.md"),
+    *("docs/hardware.md", "docs/pipelines-on-nccl.md", "docs/cluster.md", "INSTRUCTORS.md"),
+    *("docs/rooms.md", "docs/pictures.md", "CONTRIBUTING.md", "docs/THANKS.md"),
+    "CHANGELOG.md",
 )
 """In the order of the site's table of contents."""
 FILES = (  # what pages link besides

@@ -68,7 +68,7 @@ def reference(records: Sequence[Record]) -> float:
     if records[0].params["part"] == "B":
         settings = {"pairs": most_of(records, {"cpus": 1}, {"cpus": 2}), "cpus": 1}
     if records[0].params["part"] == "D":
-        settings = {"pairs": most_of(records, {"threads": _several(records)}, {"threads": 1})}
+        settings = {"pairs": most_of(records, {"threads": _most_threads(records)}, {"threads": 1})}
     return of(records, **settings).summary.median
 
 
@@ -125,26 +125,25 @@ def groups(records: Sequence[Record]) -> Found:
 
 def threads(records: Sequence[Record]) -> Found:
     """D: how many times as long do the most pairs take with several torch threads as with one?"""
-    several = _several(records)
-    most = most_of(records, {"threads": several}, {"threads": 1})
+    count = _most_threads(records)
+    most = most_of(records, {"threads": count}, {"threads": 1})
     with_it, without = (
         _ratios(records, {"pairs": 1, "threads": n}, {"pairs": most, "threads": n})
-        for n in (several, 1)
+        for n in (count, 1)
     )
-    calls = f"with {several} threads a rank a call takes"
+    calls = f"with {count} threads a rank a call takes"
     predicts = f"{calls} at least {GROWS:g} times as long for {most} pairs as for one. With one "
     predicts += f"thread at most {LITTLE:.0%} of what was added is left (2 times as long would "
     predicts += f"become {1 + LITTLE:g} times). d falls where {MUCH:.0%} or more is left, or where "
     predicts += "nothing grew to begin with"
+    ratios = _ratios(records, {"pairs": most, "threads": 1}, {"pairs": most, "threads": count})
     found = f"{calls} {median(with_it):.1f} times as long for {most} pairs as for one; with one "
-    found += f"thread, {median(without):.1f} times"
-    asked = _ratios(records, {"pairs": most, "threads": 1}, {"pairs": most, "threads": several})
-    found += f". With {several} threads instead of one, {most} pairs take {median(asked):.1f} times"
-    found += " as long"
-    return predicts, _left(with_it, without, stands=LITTLE, fell=MUCH), found, asked
+    found += f"thread, {median(without):.1f} times. With {count} threads instead of one, {most} "
+    found += f"pairs take {median(ratios):.1f} times as long"
+    return predicts, _left(with_it, without, stands=LITTLE, fell=MUCH), found, ratios
 
 
-def _several(records: Sequence[Record]) -> int:
+def _most_threads(records: Sequence[Record]) -> int:
     """Return the most torch threads that a rank has in an arm of D."""
     return max(record.params["threads"] for record in records)
 

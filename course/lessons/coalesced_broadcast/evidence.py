@@ -53,6 +53,24 @@ def by_cap(curve: Sequence[Record], ways: Mapping[str, Mapping]) -> dict[int | N
     return {ways[record.case]["cap"]: record for record in packed}
 
 
+def gain(posted: Sequence[Record]) -> str:
+    """Say how many times as fast as one by one the posted loop sends all in one."""
+    singly, _, whole = (record.summary.median for record in posted[:3])
+    return f"{singly / whole:.1f} times as fast, all in one on one machine"
+
+
+def gains_in_words(posted: Sequence[Record]) -> str:
+    """Say what the posted loop gains over one by one: all in one, and in buckets as merged."""
+    singly, merged = (record.summary.median for record in posted[:2])
+    return f"Yours: {gain(posted)}; in buckets of 10 MiB {singly / merged:.1f} times."
+
+
+def times_as_long(first: Record, second: Record) -> str:
+    """Say how many times as long as another a way takes: the rounds' median, least and most."""
+    ratios = sorted(a / b for a, b in medians(first, second))
+    return f"{median(ratios):.1f} times ({ratios[0]:.1f} to {ratios[-1]:.1f})"
+
+
 def dearer(first: Record, second: Record) -> str:
     """Say by how many ms a way takes longer than another: the rounds' median, least and most."""
     return _in_ms(_differences(first, second))
@@ -74,12 +92,35 @@ def say_prices(many: Record, two: Record, kept: Record, new: Record) -> None:
     calls, memory = _differences(many, two), _differences(new, kept)
     faults = new.values["faults"] - kept.values["faults"]
     each_call = 1e3 * median(calls) / 318
-    print(f"{many.tier}: 320 calls instead of 2: {_in_ms(calls)}, {each_call:.0f} µs for each more")
+    flat = f"{1e3 * two.summary.median:.0f} ms"
+    print(f"{two.tier}: as the reviewer asked, from a flat state: {flat}")
+    print(f"320 calls instead of 2: {_in_ms(calls)}, {each_call:.0f} µs for each more")
     print(f"packing and unpacking into kept memory: {dearer(kept, two)}")
     line = f"new memory instead of kept: {_in_ms(memory)}"
     if faults >= 1:
         line += f", {1e3 * median(memory) / faults:.1f} µs for each of {faults:,.0f} faults"
     print(line)
+
+
+MOST_OF_TWO_CPUS = 0.75  # of the threads' time: ranks that take longer had no second CPU
+
+
+def twice_in_words(by_threads: float, by_ranks: float, *, others: float | None) -> str:
+    """Say what the same Python took by two threads and by two ranks, in seconds, and what it shows.
+
+    Ranks that gain nothing found no second CPU: that says nothing about Python's lock. `others` are
+    the CPUs that other programs used meanwhile, where that is known.
+    """
+    times = f"by two threads {1e3 * by_threads:.0f} ms, by two ranks {1e3 * by_ranks:.0f} ms"
+    if by_ranks <= MOST_OF_TWO_CPUS * by_threads:
+        return f"{times}\nThe ranks needed {by_ranks / by_threads:.0%} of the threads' time."
+    neighbours = "" if others is None else f" Other programs used {others:.1f} CPUs\nmeanwhile."
+    return (
+        f"{times}\n"
+        "Your ranks gained little or nothing. That says nothing about the lock: the second rank "
+        "found no\nfree CPU. Has your job only one? Or did busy neighbours use it?"
+        f"{neighbours} Run this cell again when the machine is calm."
+    )
 
 
 class Prediction(NamedTuple):

@@ -183,6 +183,14 @@ def test_the_prices_are_those_of_the_reply():
     assert (round(kept - two), round(new - kept)) == (42, 44)
 
 
+def test_ranks_that_gain_nothing_say_nothing_of_the_lock():
+    faster = evidence.twice_in_words(0.4, 0.2, others=0.0)
+    assert "The ranks needed 50% of the threads' time." in faster and "lock" not in faster
+    alike = evidence.twice_in_words(0.4, 0.4, others=1.3)
+    assert "nothing about the lock" in alike and "used 1.3 CPUs" in alike
+    assert "Other programs" not in evidence.twice_in_words(0.4, 0.5, others=None)
+
+
 def test_an_experiment_of_which_nothing_is_recorded_is_named():
     board = evidence.INVESTIGATION.empty()
     without = [record for record in RECORDED if record.params.get("asks") != "B"]

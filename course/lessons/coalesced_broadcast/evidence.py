@@ -153,11 +153,19 @@ def hold(board: Board, records: Sequence[Record], pair: Iterable[str] = ()) -> N
     """Hold each suspect that an experiment asks to its prediction, by the records of `ask`.
 
     `pair` has the names of its runs, where they are the learner's own; the first two are compared.
+    Where one is missing, or Linux gave no huge pages, the board says nothing, and a line says why.
     """
+    if not records:
+        print("The board says nothing: no run was measured.")
+        return
     name, by_name = records[0].params["asks"], by_case(records)
     cases = [*programs.GAP, *(pair or programs.EXPERIMENTS[name])][:4]
+    measured = [case for case in cases if case in by_name]
+    if len(measured) < 4:
+        print(f"The board says nothing. {name} takes four runs; measured: {', '.join(measured)}.")
+        return
     if name == "E" and not _fewer_faults(by_name[cases[0]], by_name[cases[2]]):
-        print("Linux gave no huge pages in these turns, so E says nothing.")
+        print("The board says nothing: Linux gave no huge pages in these turns.")
         return
     gaps, changes, shares = [], [], []
     for whole, buckets, first, second in medians(*(by_name[case] for case in cases)):

@@ -171,6 +171,9 @@ def hold(board: Board, records: Sequence[Record]) -> float | None:
 
     None: an arm is missing that it takes, and a line says which.
     """
+    if not records:
+        print("The board says nothing: no arm was measured.")
+        return None
     part = records[0].params["part"]
     try:
         predicts, rounds, found, figures = TESTS[part](records)

@@ -156,8 +156,18 @@ def test_where_no_huge_page_came_e_says_nothing(capsys):
     made = of("E")
     alike = [replace(record, values={"faults": 25_000.0}) for record in made]
     assert held(alike).left == [*"abcd"]
-    assert "gave no huge pages" in capsys.readouterr().out
+    assert "Linux gave no huge pages" in capsys.readouterr().out
     assert held(made).left == ["c"]
+
+
+def test_a_run_that_is_missing_is_told_in_one_line(capsys):
+    made, board = of("A"), evidence.INVESTIGATION.empty()
+    kept = [record for record in made if record.case != "25 MB, kept, one at a time"]
+    for records, words in (([], "no run was measured"), (kept, "A takes four runs; measured: all")):
+        evidence.hold(board, records)
+        told = capsys.readouterr().out
+        assert words in told and told.count("\n") == 1
+    assert not board.tests
 
 
 def test_without_a_difference_there_is_nothing_to_explain():

@@ -59,6 +59,8 @@ def test_arms_are_known_by_their_values_and_a_missing_one_is_named(capsys):
     assert board.state("b") == STANDS
     assert evidence.hold(board, [r for r in renamed if r.params["cpus"] == 1]) is None
     assert "needs an arm with {'pairs': 8, 'cpus': 2}" in capsys.readouterr().out
+    assert evidence.hold(board, []) is None
+    assert capsys.readouterr().out == "The board says nothing: no arm was measured.\n"
 
 
 def test_growth_that_stays_without_threads_acquits_them():

@@ -28,7 +28,11 @@ from labkit.ranks import affinity, torchrun
 NAME = "gloo-scaling"
 ROUNDS, MOST = 3, 8  # of an experiment; and its most pairs
 LONE = 800
-"""Calls where one pair alone calls in C: how ranks meet, before, costs the more the more exist."""
+"""Calls where one pair alone calls in C: how ranks meet, before, costs the more the more exist.
+
+Where all eight pairs call, a call takes some eight times as long. So 200 of them, the usual number,
+last longer than these, and the meeting weighs no more.
+"""
 PLACES = {"not pinned": {}, "on one CPU": {"cpus": 1}, "on two CPUs": {"cpus": 2},
           "a quota of one CPU": {"quota": 1.0},
           "partners apart": {"cpus": 2, "apart": True}}  # fmt: skip

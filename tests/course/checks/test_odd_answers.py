@@ -2,17 +2,22 @@
 
 import contextlib
 import math
+import time
 from collections import Counter, OrderedDict, deque
 from dataclasses import dataclass
 from datetime import timedelta
 from decimal import Decimal
 from fractions import Fraction
+from functools import partial
 from pathlib import Path
+from unittest import mock
 
 import numpy as np
 import torch
-from pytest import mark
+import torch.distributed as dist
+from pytest import mark, param
 
+from course.checks import checking
 from course.checks.checking import CheckFailed
 from course.lessons.coalesced_broadcast import checks as checks_3
 from course.lessons.eighty_gpus import checks as checks_7
@@ -20,8 +25,11 @@ from course.lessons.equivalent_collectives import checks as checks_6
 from course.lessons.gloo_scaling import checks as checks_1
 from course.lessons.gradient_all_reduce import checks as checks_2
 from course.lessons.hang_clinic import checks as checks_5b
+from course.lessons.hang_clinic import run_case
 from course.lessons.p2p_topology import checks as checks_4
 from course.lessons.pipeline_p2p import checks as checks_5
+from course.place import launch
+from labkit.ranks.parcel import Parcel
 
 pytestmark = [mark.slow, mark.usefixtures("book")]
 
@@ -63,14 +71,67 @@ WITHOUT_RANKS = [
     *(checks_5.check_order, checks_5b.check_reading, checks_6.check_crossing),
     *(checks_7.check_slow_pairs, checks_7.check_placement, checks_7.check_level),
 ]
+CURES = [partial(checks_5b.check_cure, number) for number in checks_5b.CURES]
+ON_RANKS = [checks_1.check_who_pays, checks_2.check_overlap, *CURES]
+IN_PLACE = [  # nobody reads what these answers return
+    *(checks_1.check_shared_sum, checks_2.check_average, checks_3.check_coalesce),
+    *(checks_3.check_repaired, checks_4.check_relay, checks_5.check_consume),
+    *(checks_6.check_ring_all_reduce, checks_6.check_broadcast_in_turn),
+    *(checks_6.check_recursive_doubling, checks_7.check_rails),
+]
+
+
+def hold_to_refusals(check, answer, odd=ODD):
+    """Have a check refuse whatever `answer` makes of each value: nothing else comes out of it."""
+    for value in odd:
+        with contextlib.suppress(CheckFailed, NotImplementedError):
+            check(lambda *args, value=value, **names: answer(value, *args, **names))
+            raise AssertionError(f"accepted: {value!r}")
 
 
 @mark.parametrize("check", WITHOUT_RANKS, ids=lambda check: f"{check.__module__}:{check.__name__}")
 def test_whatever_is_returned_only_a_refusal_is_raised(check):
-    for value in ODD:
-        with contextlib.suppress(CheckFailed, NotImplementedError):
-            check(lambda *args, value=value, **names: value)
-            raise AssertionError(f"accepted: {value!r}")
+    hold_to_refusals(check, first)
+
+
+@mark.parametrize("every", [9, param(1, marks=mark.exhaustive)])
+def test_whatever_is_returned_on_ranks_only_a_refusal_is_raised(every):
+    launch(judge_all_on_one_rank, every, world_size=1, timeout=100)
+
+
+def judge_all_on_one_rank(every):
+    """Run each check's programs here, on the one rank that there is, which plays all of theirs."""
+    with contextlib.ExitStack() as patches:
+        for module in (checking, run_case):
+            patches.enter_context(mock.patch.object(module, "launch", here))
+        patches.enter_context(mock.patch.object(dist, "isend"))  # 5.4's own: nobody receives here
+        patches.enter_context(mock.patch.object(time, "sleep"))  # of ranks that are late
+        hold_to_refusals(checks_1.check_time_call, after_the_calls)
+        hold_to_refusals(checks_1.check_who_pays, lambda value, *_: (value, "b"))
+        hold_to_refusals(checks_1.check_who_pays, lambda value, *_: ({"thin": value}, "b"))
+        for check in ON_RANKS:
+            hold_to_refusals(check, first)
+        for check in IN_PLACE:
+            hold_to_refusals(check, first, ODD[::every])
+
+
+def first(value, *args, **names):
+    return value
+
+
+def after_the_calls(value, call, *, warmup=5, iters=20):
+    for _ in range(warmup + iters):
+        call()
+    return value
+
+
+def here(program, *args, world_size, **options):
+    """Return what each rank of a launch would, as it travels from there."""
+    results = []
+    for rank in range(world_size):
+        with mock.patch.object(dist, "get_rank", lambda group=None, rank=rank: rank):
+            results.append(Parcel.of(program(*args)).load())
+    return results
 
 
 def test_whatever_stands_for_the_verdicts_only_a_refusal_is_raised():

@@ -91,7 +91,7 @@ def test_the_board_is_as_recorded():
 
 
 def test_nccl_queues_as_recorded():
-    records = load(ROOT / "course/gpus.json", recorded=True, experiment="calls")
+    records = load(ROOT / "course/your_gpus/recording.json", recorded=True, experiment="calls")
     ms = {r.case: f"{1e3 * median(r.seconds):.2f}" for r in records}
     for where in ("", ", on one CPU"):
         said = [ms[f"{pairs}, queued{where}"] for pairs in ("1 pair", "2 pairs", "4 pairs")]

@@ -1,7 +1,6 @@
 """Checks of lesson 07: what is slow, rails by hand, jobs on two groups, a rule."""
 
 import math
-import statistics
 from collections.abc import Callable, Iterable, Sequence
 
 import torch
@@ -12,6 +11,7 @@ from course.checks.trial import Case, sent, trials
 from course.lessons.eighty_gpus import logs
 from course.lessons.eighty_gpus.evidence import NINE
 from course.lessons.eighty_gpus.experiment import carried
+from course.lessons.eighty_gpus.tables import LIMITS, Figures, below, tables
 
 ALL = frozenset(range(1, 18))
 SLOTS = frozenset({"1b", "43", "52", "61", "9d", "c3", "d1", "df"})
@@ -19,48 +19,10 @@ DEAD = frozenset({(2, 8), (3, 8), (5, 16), (7, 16), (8, 9)})
 """Pairs of hosts that never completed a test with 4 or 8 GPUs."""
 DAYS = {(8, 9): 136, (10, 7): 126, (3, 3, 3, 8): 136, (5, 4, 4, 4): 136, (14, 1, 1, 1): 122}
 """Hosts of each job -> the most GPUs that can run at full speed."""
-LEVELS = "slow", "across", "rail"
 
 
-Figures = dict[tuple[int, int], float]
-"""Pair of hosts -> GB/s."""
-LIMITS: dict[str, Callable[[Iterable[float]], float]] = {
-    "that is below half of the best: a slow pair may reach 60 %": lambda gbs: 0.5 * max(gbs),
-    "that is below 80 % of the median, which slow pairs pull down where most are slow: which pairs "
-    "do you trust to be healthy?": lambda gbs: 0.8 * statistics.median(gbs),
-    "that is below 80 % of the mean, which every slow pair pulls down": lambda gbs: (
-        0.8 * statistics.fmean(gbs)
-    ),
-    "that is below 80 % of the commonest figure, which may be a slow pair's": lambda gbs: (
-        0.8 * statistics.mode(gbs)
-    ),
-    "that is below 80 % of a quartile, and nearly all pairs may be slow": lambda gbs: (
-        0.8 * statistics.quantiles(gbs, n=4)[2]
-    ),
-}
-"""Limits below which a pair is called slow, and what is wrong with each."""
 FIXED = "is the limit a fixed figure? What is healthy in one table is slow in another"
 WIDE = "healthy pairs differ by up to 10 %; a slow one reaches at most 60 % of a healthy one"
-
-
-def below(limit: float, figures: Figures) -> set[tuple[int, int]]:
-    """Return the pairs below a limit."""
-    return {pair for pair, gbs in figures.items() if gbs < limit}
-
-
-def tables() -> list[Figures]:
-    """Return the tables of 7.1, on which no two of the usual mistakes give the same pairs.
-
-    The lesson's; one without a slow pair; one with a single healthy pair; and a faster one, whose
-    slow pairs are slow in several ways.
-    """
-    tests = logs.select(logs.seventeen_hosts(), collective="alltoall", gpus_per_host=8)
-    lesson = {test.pair: test.busbw["16GiB"] for test in tests}
-    healthy = {(a, b): 20.0 + (5 * a + b) / 20 for a in range(6) for b in range(a)}
-    single = {(a, b): 60.0 for a in range(8) for b in range(a)} | {(1, 0): 200.0}
-    faster = {pair: 10 * gbs for pair, gbs in healthy.items()}
-    slow = dict(zip(faster, (120.0, 74.0, 74.0, 74.0, 46.0, 28.0, 19.0), strict=False))
-    return [lesson, healthy, single, faster | slow]
 
 
 def check_slow_pairs(slow_pairs: Callable[[Figures], Iterable]) -> None:
@@ -177,28 +139,12 @@ def check_placement(place: Callable[[list[int]], Sequence]) -> None:
             hold(gpus >= most, f"{what}: {most} GPUs at full speed", gpus, meaning)
 
 
-def levels(*, shown: bool = False) -> list[tuple[logs.PairTest, str]]:
-    """Return the sendrecv tests with 4 and 8 GPUs, each with its level: one of `LEVELS`.
-
-    `shown`: only those that exercise 7.4 shows, two thirds; the others are held out.
-    """
-    found = []
-    for gpus in (8, 4):
-        best = logs.best("sendrecv", gpus)
-        for test in logs.select(logs.seventeen_hosts(), collective="sendrecv", gpus_per_host=gpus):
-            share = test.busbw["16GiB"] / best  # nothing lies from 0.08 to 0.93, or 0.962 to 0.995
-            level = LEVELS[(share > 0.5) + (share > 0.98)]
-            if not shown or (test.first + test.second) % 3:
-                found.append((test, level))
-    return found
-
-
 def check_level(level: Callable[[int, int, logs.Slots], str]) -> None:
     """Judge exercise 7.4: `level(first, second, gpus)` on tests that were shown, and held out.
 
     Each also with first and second swapped.
     """
-    shown = [test for test, _ in levels(shown=True)]
+    shown = [test for test, _ in logs.levels(shown=True)]
     usual = {
         ("rail", "across"): "host 8 is in no group with others; the nine and the rest are groups",
         ("across", "rail"): "does each message stay in one group, and does the sender's own GPU of "
@@ -207,12 +153,12 @@ def check_level(level: Callable[[int, int, logs.Slots], str]) -> None:
     }
     swapped = "a pair is the same pair when its second host stands first"
     with checking.exercise("7.4", level, par="none wrong, of those held out, too"):
-        for test, right in sorted(levels(), key=lambda pair: pair[0] not in shown):
+        for test, right in sorted(logs.levels(), key=lambda pair: pair[0] not in shown):
             case = "shown" if test in shown else "held out"
             given = test.pair, test.gpus
             for (first, second), gpus in (given, [value[::-1] for value in given]):
                 got = checking.ask(level, first, second, gpus)
-                got = checking.word(got, LEVELS, what="level")
+                got = checking.word(got, logs.LEVELS, what="level")
                 asked = f"hosts {first} and {second}, slots {gpus[0]} and {gpus[1]} ({case})"
                 meaning = usual.get((right, got), "") if first < second else swapped
                 hold(got == right, f"{asked}: {right}", got, meaning)

@@ -282,6 +282,26 @@ def best(collective: str, gpus_per_host: int, size: str = "16GiB") -> float:
     return max(test.busbw[size] for test in tests)
 
 
+LEVELS = "slow", "across", "rail"
+
+
+def levels(*, shown: bool = False) -> list[tuple[PairTest, str]]:
+    """Return the sendrecv tests with 4 and 8 GPUs, each with its level: one of `LEVELS`.
+
+    `shown`: only those that exercise 7.4 shows, two thirds; the others are held out.
+    """
+    found = []
+    for gpus in (8, 4):
+        fastest = best("sendrecv", gpus)
+        for test in select(seventeen_hosts(), collective="sendrecv", gpus_per_host=gpus):
+            share = test.busbw["16GiB"] / fastest
+            # Nothing lies from 0.08 to 0.93, or from 0.962 to 0.995.
+            level = LEVELS[(share > 0.5) + (share > 0.98)]
+            if not shown or (test.first + test.second) % 3:
+                found.append((test, level))
+    return found
+
+
 def _rows(name: str) -> list[dict[str, str]]:
     with (_DATA / name).open(newline="") as file:
         return list(csv.DictReader(file))

@@ -9,20 +9,15 @@ import itertools
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from statistics import median
 
 import torch
 
 from course.checks import checking
 from course.checks.checking import at_most, hold
 from course.checks.trial import Case, Ran, sent, trials
-from course.comm.costs import AlphaBeta
 from course.comm.rounds import count_rounds
-from course.lessons.equivalent_collectives import experiment, programs
-from course.lessons.equivalent_collectives.programs import Way
-from course.place import launch
+from course.lessons.equivalent_collectives.model import CLAIMS
 from labkit.measure.records import bus_factor
-from labkit.measure.tables import Table
 
 BIG = 2**18
 """Elements whose messages do not fit into the kernel's buffers; there odd ranks start late."""
@@ -131,24 +126,6 @@ def _tried(
 
 
 VERDICTS = ("possible", "needs a switch that adds", "impossible")
-CLAIMS = {
-    "a": ("all_reduce", 16 * 2**30, 8, 81.9e-3, 450e9),  # 8x H200, Ring
-    "b": ("all_reduce", 16 * 2**30, 8, 62.6e-3, 450e9),  # the same, the switch adds
-    "c": ("broadcast", 10**9, 16, 0.8e-3, 450e9),  # the puzzle's table as labelled
-    "d": ("all_gather", 16 * 2**30, 8, 30e-3, 450e9),  # above the wire, and nothing adds
-    "e": ("all_reduce", 16 * 2**30, 8, 41e-3, 450e9),  # S / t fits, (n+1)/n S / t does not
-    "f": ("broadcast", 10**9, 4, 1.0, 1e9),  # just possible
-}
-"""Claims to audit: collective, S, ranks, seconds, bytes per second of a rank's link one way."""
-
-
-def claims() -> Table:
-    """Lay out what exercise 6.4 asks to judge."""
-    rows = [
-        [letter, name, nbytes / 1e9, n, seconds * 1e3, link / 1e9]
-        for letter, (name, nbytes, n, seconds, link) in CLAIMS.items()
-    ]
-    return Table(["", "collective", "S (GB)", "ranks", "ms", "link of each rank (GB/s)"], rows)
 
 
 def check_audit(verdicts: dict[str, str]) -> None:
@@ -198,29 +175,3 @@ def check_crossing(crossing: Callable[[float, float, int], float]) -> None:
             value = error
         hold(value == math.inf, "math.inf on 2 ranks", repr(value), never)
         verdict.reached = "5 of 5"
-
-
-def race(crossing: Callable[..., float], ring: Way, doubling: Way) -> Table | None:
-    """Predict the crossing by one's own link, and time both ways around it, in turn; four hosts.
-
-    Nothing is judged; None, and why, while one of the three is not written yet.
-    """
-    try:
-        crossing(1e-4, 1e-8, 4)
-        launch(lambda: (ring(torch.zeros(1)), doubling(torch.zeros(1))), world_size=1)
-    except NotImplementedError as left:
-        print(f"{left}: come back when 6.1, 6.3 and 6.5 are written.")
-        return None
-    tier, swaps = experiment.in_turns([programs.swap], experiment.SWAPPED)
-    link = AlphaBeta.fit([*swaps], [min(seconds) for (seconds,) in swaps.values()])
-    rate = f"{1e9 * link.beta:.3g} ns a byte ({1e-6 / link.beta:.3g} MB/s)"
-    print(f"{tier}: alpha is {1e6 * link.alpha:.0f} µs, beta {rate}")
-    nbytes = crossing(link.alpha, link.beta, experiment.FOUR.hosts)
-    sizes = [4 * max(1, round(nbytes * factor / 4)) for factor in (1 / 8, 1 / 4, 1 / 2, 1, 2, 4, 8)]
-    rows = []
-    for size, both in experiment.in_turns([ring, doubling], sizes)[1].items():
-        won = [a < b for a, b in zip(*both, strict=True)]
-        times = (1e3 * median(seconds) for seconds in both)
-        rows.append([size / 1e3, *times, f"{sum(won)} of {len(won)}"])
-    print(f"predicted: the two cross at {nbytes / 1e3:.0f} kB. Measured: see the last column")
-    return Table(["S (kB)", "ring (ms)", "doubling (ms)", "rounds in which the ring won"], rows)

@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import numpy as np
@@ -19,12 +20,14 @@ import torch
 
 from course import catalogue, runs
 from course.comm.collectives import pattern
+from course.comm.costs import AlphaBeta
 from course.lessons.equivalent_collectives import programs
 from course.lessons.equivalent_collectives.programs import CONTROL, STEPS, TREES, WAYS, Way
 from course.place import Place, launch
 from labkit.fabric.errors import FabricUnavailable
 from labkit.measure import timing, wire
 from labkit.measure.records import Record, Tier
+from labkit.measure.tables import Table
 
 NAME = "equivalent-collectives"
 RECORDING = Path(__file__).with_name("recording.json")
@@ -188,6 +191,32 @@ def in_turns(
         ranks = here.launch(programs.in_turn, ways, sizes, timeout=120.0)
     by_way = {size: zip(*(rank[size] for rank in ranks), strict=True) for size in sizes}
     return here.tier, {size: [*map(timing.slowest, times)] for size, times in by_way.items()}
+
+
+def race(crossing: Callable[..., float], ring: Way, doubling: Way) -> Table | None:
+    """Predict the crossing by one's own link, and time both ways around it, in turn; four hosts.
+
+    Nothing is judged; None, and why, while one of the three is not written yet.
+    """
+    try:
+        crossing(1e-4, 1e-8, 4)
+        launch(lambda: (ring(torch.zeros(1)), doubling(torch.zeros(1))), world_size=1)
+    except NotImplementedError as left:
+        print(f"{left}: come back when 6.1, 6.3 and 6.5 are written.")
+        return None
+    tier, swaps = in_turns([programs.swap], SWAPPED)
+    link = AlphaBeta.fit([*swaps], [min(seconds) for (seconds,) in swaps.values()])
+    rate = f"{1e9 * link.beta:.3g} ns a byte ({1e-6 / link.beta:.3g} MB/s)"
+    print(f"{tier}: alpha is {1e6 * link.alpha:.0f} µs, beta {rate}")
+    nbytes = crossing(link.alpha, link.beta, FOUR.hosts)
+    sizes = [4 * max(1, round(nbytes * factor / 4)) for factor in (1 / 8, 1 / 4, 1 / 2, 1, 2, 4, 8)]
+    rows = []
+    for size, both in in_turns([ring, doubling], sizes)[1].items():
+        won = [a < b for a, b in zip(*both, strict=True)]
+        times = (1e3 * median(seconds) for seconds in both)
+        rows.append([size / 1e3, *times, f"{sum(won)} of {len(won)}"])
+    print(f"predicted: the two cross at {nbytes / 1e3:.0f} kB. Measured: see the last column")
+    return Table(["S (kB)", "ring (ms)", "doubling (ms)", "rounds in which the ring won"], rows)
 
 
 def run(*, quick: bool = False, progress: runs.Say = runs.quiet) -> list[Record]:

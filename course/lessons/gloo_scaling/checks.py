@@ -16,6 +16,7 @@ from course.checks.checking import hold
 from course.lessons.gloo_scaling import confined, meetings, paying, stopwatches
 from course.lessons.gloo_scaling.confined import Reading
 from course.lessons.gloo_scaling.meetings import Meeting
+from course.lessons.gloo_scaling.model import OURS, TABLES
 from course.lessons.gloo_scaling.paying import Fleet
 from course.lessons.gloo_scaling.stopwatches import SickCall, examine, examine_well
 
@@ -89,20 +90,6 @@ def _hold_time(time_call: Callable[..., float], sick: SickCall) -> float:
     meaning = checking.diagnose(ms, mistakes, otherwise=otherwise, within=0.2)
     expected = f"{sick.name}: {right:.1f} ms per call, give or take {WITHIN:.0%}"
     raise checking.CheckFailed(expected, f"{ms:.1f} ms", meaning, timed=True)
-
-
-OURS = {1: 420e-6, 2: 410e-6, 4: 800e-6, 6: 1200e-6, 8: 1600e-6}  # seconds on one CPU, by pairs
-TABLES = {
-    "a job with two CPUs": ({1: 400e-6, 2: 250e-6, 4: 400e-6, 8: 800e-6}, 2.0),
-    "half a CPU": ({1: 830e-6, 2: 820e-6, 4: 1600e-6, 8: 3200e-6}, 0.5),
-    "one row is spoilt": ({2: 140e-6, 4: 200e-6, 6: 300e-6, 8: 1600e-6}, 4.0),
-    "nobody queues": ({1: 420e-6, 2: 420e-6, 4: 421e-6, 8: 422e-6}, None),
-    "an even number of rows, in no order, and one that only they have": (
-        {8: 1000e-6, 1: 420e-6, 16: 1800e-6, 2: 410e-6, 4: 400e-6}, 1.8),
-    "nobody queues, but one row is spoilt": ({2: 420e-6, 4: 700e-6, 8: 422e-6}, None),
-    "exactly one and a half times": ({1: 2**-11, 4: 2**-11, 6: 1.5 * 2**-11}, 2**11 * 800e-6),
-}  # fmt: skip
-"""A job's seconds per call by pairs, and what exercise 1.2 asks of it."""
 
 
 def check_cpus_like_ours(cpus_like_ours: Callable[..., float | None]) -> None:

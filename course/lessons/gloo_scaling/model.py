@@ -1,4 +1,4 @@
-"""What a blocking call should cost at least when ranks share CPUs."""
+"""What a blocking call should cost at least when ranks share CPUs; the tables of exercise 1.2."""
 
 from dataclasses import dataclass
 
@@ -34,3 +34,17 @@ class Saturation:
     def knee(self) -> float:
         """The number of ranks per CPU from which the CPUs are full."""
         return self.alone / self.cpu_per_call
+
+
+OURS = {1: 420e-6, 2: 410e-6, 4: 800e-6, 6: 1200e-6, 8: 1600e-6}  # seconds on one CPU, by pairs
+TABLES = {
+    "a job with two CPUs": ({1: 400e-6, 2: 250e-6, 4: 400e-6, 8: 800e-6}, 2.0),
+    "half a CPU": ({1: 830e-6, 2: 820e-6, 4: 1600e-6, 8: 3200e-6}, 0.5),
+    "one row is spoilt": ({2: 140e-6, 4: 200e-6, 6: 300e-6, 8: 1600e-6}, 4.0),
+    "nobody queues": ({1: 420e-6, 2: 420e-6, 4: 421e-6, 8: 422e-6}, None),
+    "an even number of rows, in no order, and one that only they have": (
+        {8: 1000e-6, 1: 420e-6, 16: 1800e-6, 2: 410e-6, 4: 400e-6}, 1.8),
+    "nobody queues, but one row is spoilt": ({2: 420e-6, 4: 700e-6, 8: 422e-6}, None),
+    "exactly one and a half times": ({1: 2**-11, 4: 2**-11, 6: 1.5 * 2**-11}, 2**11 * 800e-6),
+}  # fmt: skip
+"""A job's seconds per call by pairs, and what exercise 1.2 asks of it."""

@@ -17,6 +17,7 @@ from course.checks.checking import CheckFailed, hold
 from course.checks.memory import BufferCall
 from course.lessons.hang_clinic.programs import PATIENTS, patient
 from course.lessons.hang_clinic.run_case import FAST, POINT_TO_POINT, World, run_case
+from course.lessons.hang_clinic.unseen import MENDS, truths
 from course.predictions import ledger
 
 CAUSES = [
@@ -193,10 +194,8 @@ def _judge_cure(number: int, program: Callable[[], list[float]]) -> None:
         hold(report.returned, f"{world}: it ends", f"{end}\n{report.report}", rule)
         for rank, (calls, values) in enumerate(zip(report.calls, report.returned, strict=True)):
             _hold_waits(calls, f"{world}: rank {rank}", rule)
-            right, wrong = (
-                healthy(rank, world.world_size),
-                _mistakes(number, rank, world.world_size),
-            )
+            right = healthy(rank, world.world_size)
+            wrong = _mistakes(number, rank, world.world_size)
             meanings = [meaning for meaning, those in wrong.items() if those == values]
             meanings += [checking.NO_RETURN if values is None else rule]
             expected = f"{world}: rank {rank} returns {right}"
@@ -243,35 +242,6 @@ def hold_calls(
 
 # Unseen case files
 
-MENDS = {
-    "all call": "every rank makes the call; what follows may depend on the rank",
-    "decide together": "one rank decides, or all by a sum, and all are told",
-    "other peer": "the call names another rank",
-    "same group": "the call is made in the group in which its partners make theirs",
-    "same order": "all ranks make the same calls in one order",
-    "zeros": "a rank that has no data left goes on, and adds zeros",
-    "less work": "nothing hangs: one rank has too much to do beside the calls",
-    "nothing": "nothing hangs, and all ranks get on alike: wait longer",
-}
-"""What can be done about a job of exercise 5b.7."""
-
-
-class _Unseen(NamedTuple):
-    """What is right of a job, and what else is answered -> what to look at."""
-
-    rank: int | None
-    call: str
-    mend: str
-    ranks: dict[str, str]
-    calls: dict[str, str]
-    mends: dict[str, str]
-
-
-def unseen_truth() -> dict[str, _Unseen]:
-    """Return what is right of each job of exercise 5b.7, by letter."""
-    text = Path(__file__).with_name("unseen_truth.json").read_text(encoding="utf-8")
-    return {letter: _Unseen(**fields) for letter, fields in json.loads(text).items()}
-
 
 def check_reading(read: Callable[[], dict]) -> None:
     """Judge exercise 5b.7: `read()` returns letter -> (rank, call, mend) of the six jobs.
@@ -279,7 +249,7 @@ def check_reading(read: Callable[[], dict]) -> None:
     Of the healthy job rank and call are None.
     """
     with checking.exercise("5b.7", read, par="rank, call and mend of six jobs") as verdict:
-        truth = unseen_truth()
+        truth = truths()
         form = f"a dict: each letter of {', '.join(truth)} -> (rank, call, mend)"
         given = checking.answer(checking.ask(read), dict, what=form)
         missing = [letter for letter in truth if letter not in given]

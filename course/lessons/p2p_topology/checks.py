@@ -9,22 +9,11 @@ import torch.distributed as dist
 from course.checks import checking
 from course.checks.checking import CheckFailed, hold
 from course.checks.trial import Case, Ran, trials
-from course.lessons.p2p_topology.topology import PUZZLE
+from course.lessons.p2p_topology.topology import ORDER
 from course.place import launch
-from course.published import load
 from labkit.fabric.errors import FabricUnavailable
 from labkit.fabric.fabric import Fabric
 from labkit.measure import timing
-
-MACHINE = """\
-        GPU0    GPU1    GPU2    GPU3    NIC0    CPU Affinity    NUMA Affinity
-GPU0     X      NV3     PHB     NV8     SYS     0-31            0
-GPU1    NV3      X      NV3     SYS     PXB     0-31            0
-GPU2    PHB     NV3      X      NV2     PHB     0-31            0
-GPU3    NV8     SYS     NV2      X      SYS     32-63           1
-NIC0    SYS     PXB     PHB     SYS      X
-"""
-"""Made up, so that it cannot be looked up."""
 
 
 def check_best_ways(answer: Callable[[], Sequence[float]]) -> None:
@@ -176,19 +165,6 @@ def check_shares(design: Callable[[], Mapping]) -> None:
             checking.at_most(ends, 1.01 * earliest, what=last, unit="ms", meaning=LATE[name])
             late.append(ends / earliest - 1)
         verdict.reached = f"{max(late):.1%} above the earliest at worst"
-
-
-ORDER = (3, 6, 0, 5, 2, 1, 7, 4)  # which GPU of the published matrix stands at each place
-
-
-def print_matrix() -> None:
-    """Print a published matrix with its GPUs in another order."""
-    server = PUZZLE.with_measured(load("p2p_topology")["p2p_off"].value)
-    print("GB/s, from row to column (PUBLISHED, GPUs renamed)")
-    print("   " + "".join(f"{j:7}" for j in range(8)))
-    for i, a in enumerate(ORDER):
-        cells = ("      -" if a == b else f"{server.bandwidth(a, b) / 1e9:7.2f}" for b in ORDER)
-        print(f"{i:2} " + "".join(cells))
 
 
 def check_reading(reading: Callable[[], tuple]) -> None:

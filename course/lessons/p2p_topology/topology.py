@@ -3,6 +3,8 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from course.published import load
+
 Ways = Sequence[Sequence[int]]
 """For each of several transfers the GPUs that it visits, from the first to the last."""
 
@@ -81,3 +83,26 @@ GPU7    NV4     SYS     NV2     NV2     SYS     SYS     NV4      X      72-95,16
 PUZZLE = Topology.parse(PUZZLE_TEXT, {"NV1": 93.3e9 / 4, "SYS": 7.5e9})
 """The puzzle's server: a hybrid cube mesh, 12 NVLinks a GPU, and the rates that it achieves (GPU
 Puzzlers 2023, puzzler 1: NV4 93.3, SYS 7.5 GB/s)."""
+
+
+MACHINE = """\
+        GPU0    GPU1    GPU2    GPU3    NIC0    CPU Affinity    NUMA Affinity
+GPU0     X      NV3     PHB     NV8     SYS     0-31            0
+GPU1    NV3      X      NV3     SYS     PXB     0-31            0
+GPU2    PHB     NV3      X      NV2     PHB     0-31            0
+GPU3    NV8     SYS     NV2      X      SYS     32-63           1
+NIC0    SYS     PXB     PHB     SYS      X
+"""
+"""The machine of exercise 4.1: made up, so that it cannot be looked up."""
+
+ORDER = (3, 6, 0, 5, 2, 1, 7, 4)  # which GPU of the published matrix stands at each place
+
+
+def print_matrix() -> None:
+    """Print a published matrix with its GPUs in another order, for exercise 4.4."""
+    server = PUZZLE.with_measured(load("p2p_topology")["p2p_off"].value)
+    print("GB/s, from row to column (PUBLISHED, GPUs renamed)")
+    print("   " + "".join(f"{j:7}" for j in range(8)))
+    for i, a in enumerate(ORDER):
+        cells = ("      -" if a == b else f"{server.bandwidth(a, b) / 1e9:7.2f}" for b in ORDER)
+        print(f"{i:2} " + "".join(cells))

@@ -3,7 +3,7 @@
 import contextlib
 import math
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -11,23 +11,14 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from course import catalogue
 from course.checks import checking
 from course.checks.checking import CheckFailed, hold
 from course.checks.memory import Allocated
 from course.checks.trial import HandLog
-from course.lessons.pipeline_p2p import experiment, schedules
+from course.lessons.pipeline_p2p import schedules
 from course.lessons.pipeline_p2p.programs import Workload, train
 from course.lessons.pipeline_p2p.schedules import Batch, Channel, Costs, Program, Task, Transfer
 from course.lessons.pipeline_p2p.simulator import Deadlock, find_deadlock, simulate
-from course.runs import by_case
-from labkit.measure.records import Record
-
-
-def unnamed_trace() -> Record:
-    """Load the recorded step in which one rank posts its receives late."""
-    recorded = catalogue.experiment(experiment.NAME).recorded()
-    return by_case(recorded)[str(experiment.UNNAMED)]
 
 
 def check_trace(vote: Callable[[], str]) -> None:
@@ -69,16 +60,8 @@ def check_inference_program(program: Callable) -> None:
             ranks = [checking.ask(of_rank, rank, case=plan) for rank in range(stages)]
             for rank, steps in enumerate(ranks):
                 _hold_order(steps, schedule[rank], stages, f"{plan}: rank {rank}")
-            ratio = _queued(
-                ranks,
-                schedule,
-                plan=plan,
-                costs=Costs(1.0, 2.0, 0.9),
-                par=1.15,
-                if_broken=both_ends,
-                if_slow=EARLY,
-            )
-            ratios.append(ratio)
+            how = {"plan": plan, "costs": Costs(1.0, 2.0, 0.9), "par": 1.15}
+            ratios.append(_queued(ranks, schedule, **how, if_broken=both_ends, if_slow=EARLY))
         verdict.reached = f"{max(ratios):.2f} times"
 
 
@@ -145,22 +128,6 @@ def _each_transfer_once(plan: str, meaning: str) -> Iterator[None]:
         raise CheckFailed(expected, str(problem), meaning) from None
 
 
-def hanging_programs() -> tuple[Program, ...]:
-    """Return what a colleague wrote: 1F1B, every send and receive on its own."""
-    return schedules.programs(schedules.one_f_one_b(stages=5, micro_batches=6), batched=False)
-
-
-def receiving_first(ranks: Sequence[Program], chosen: Collection[int]) -> list[Program]:
-    """Let these ranks receive before they send wherever both stand side by side."""
-    mended = [list(program) for program in ranks]
-    for rank, steps in enumerate(mended):
-        for k in range(len(steps) - 1 if rank in chosen else 0):
-            both = [step.transfers[0] for step in steps[k : k + 2] if isinstance(step, Batch)]
-            if len(both) == 2 and (both[0].src, both[1].dst) == (rank, rank):
-                steps[k : k + 2] = steps[k + 1], steps[k]
-    return [tuple(steps) for steps in mended]
-
-
 def check_repair(receivers: Callable[[], Iterable[int]]) -> None:
     """Judge 5.3: which ranks receive first, so that blocking calls end; as few as possible."""
     with checking.exercise("5.3", receivers, par="two ranks"):
@@ -168,7 +135,7 @@ def check_repair(receivers: Callable[[], Iterable[int]]) -> None:
         ranks = checking.answer(checking.ask(receivers), kinds, what="the ranks, like {0}")
         chosen = {checking.number(rank, what="a rank") for rank in ranks}
         hold(chosen <= {*range(5)}, "ranks from 0 to 4", repr(ranks), "there is no such rank")
-        mended = receiving_first(hanging_programs(), chosen)
+        mended = schedules.receiving_first(schedules.hanging_programs(), chosen)
         circle = find_deadlock(mended, channel=Channel.BLOCKING)
         one = "exactly one of two neighbours receives first, or each waits for what the other does"
         hold(not circle, "programs that end", f"a deadlock:\n{circle}", one)
@@ -274,16 +241,11 @@ def check_activations(kept: Callable[[], Sequence[float]]) -> None:
         checking.figures(checking.ask(kept), asked)
 
 
-def unseen_schedule() -> schedules.Schedule:
-    """Return a schedule that runs further ahead than eager 1F1B; its own programs hang."""
-    return schedules.run_ahead(4, 8, warmup=lambda stage: 3 * (3 - stage) + 1)
-
-
 TO_ORDER = {
     "GPipe": (schedules.gpipe(stages=3, micro_batches=6), 1.0),
     "1F1B": (schedules.one_f_one_b(stages=4, micro_batches=8), 1.0),
     "eager 1F1B, with a slow rank 0": (schedules.eager_1f1b(stages=5, micro_batches=7), 2.0),
-    "the schedule that nobody has seen": (unseen_schedule(), 1.0),
+    "the schedule that nobody has seen": (schedules.unseen_schedule(), 1.0),
 }
 """Of 5.6: each schedule, and how many times as long rank 0 takes."""
 MADE = """something stands before what it is made of, or not once: take the transfers, and their
@@ -308,15 +270,8 @@ def check_order(order: Callable) -> None:
             checking.answer(transfers, (list, tuple), what=f"{plan}: its transfers")
             with _each_transfer_once(plan, MADE):
                 programs[plan] = schedules.in_order(schedule, transfers)
-            ratio = _queued(
-                programs[plan],
-                schedule,
-                plan=plan,
-                costs=costs,
-                par=1.1,
-                if_broken=MADE,
-                if_slow=IN_FRONT,
-            )
+            how = {"plan": plan, "costs": costs, "par": 1.1}
+            ratio = _queued(programs[plan], schedule, **how, if_broken=MADE, if_slow=IN_FRONT)
             ratios.append(ratio)
         same = checking.on_ranks(_train, programs["GPipe"], world_size=3, checks=False)
         hold(all(same), "on every rank the gradients that come out with tags", same)

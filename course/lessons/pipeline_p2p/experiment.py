@@ -169,6 +169,12 @@ def pipelines(
     return watched(lambda: _in_turns(cases, here, rounds, queue))
 
 
+def unnamed_trace() -> Record:
+    """Load the recorded step in which one rank posts its receives late."""
+    recorded = catalogue.experiment(NAME).recorded()
+    return by_case(recorded)[str(UNNAMED)]
+
+
 def modelled(case: Case, *, leg: float) -> StepTimeline:
     """Simulate a case. `leg`, the seconds of one message, is the model's only parameter."""
     return simulate(case.ranks, replace(case.work, leg=leg), channel=case.channel)

@@ -10,7 +10,7 @@ after each batch, as here, PipeDream-Flush, Narayanan et al., 2021).
 """
 
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
 
@@ -266,6 +266,27 @@ def parts(step: Task | Batch) -> tuple[Task | Transfer, ...]:
 def transfers_of(program: Program) -> list[Transfer]:
     """Return the transfers of a rank's program, in order."""
     return [part for step in program for part in parts(step) if isinstance(part, Transfer)]
+
+
+def unseen_schedule() -> Schedule:
+    """Return a schedule that runs further ahead than eager 1F1B; its own programs hang."""
+    return run_ahead(4, 8, warmup=lambda stage: 3 * (3 - stage) + 1)
+
+
+def hanging_programs() -> tuple[Program, ...]:
+    """Return what a colleague wrote: 1F1B, every send and receive on its own."""
+    return programs(one_f_one_b(stages=5, micro_batches=6), batched=False)
+
+
+def receiving_first(ranks: Sequence[Program], chosen: Collection[int]) -> list[Program]:
+    """Let these ranks receive before they send wherever both stand side by side."""
+    mended = [list(program) for program in ranks]
+    for rank, steps in enumerate(mended):
+        for k in range(len(steps) - 1 if rank in chosen else 0):
+            both = [step.transfers[0] for step in steps[k : k + 2] if isinstance(step, Batch)]
+            if len(both) == 2 and (both[0].src, both[1].dst) == (rank, rank):
+                steps[k : k + 2] = steps[k + 1], steps[k]
+    return [tuple(steps) for steps in mended]
 
 
 def check_programs(ranks: Sequence[Program]) -> None:

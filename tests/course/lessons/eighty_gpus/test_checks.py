@@ -163,7 +163,7 @@ def test_the_best_placement_is_the_best_of_all(jobs):
     assert best(0, tuple(sorted(checks.ALL))) == checks.DAYS[jobs]
 
 
-SHOWN = {(test.first, test.second, test.gpus): level for test, level in checks.levels(shown=True)}
+SHOWN = {(test.first, test.second, test.gpus): level for test, level in logs.levels(shown=True)}
 
 
 def one_ring(tensor, cards):

@@ -9,7 +9,7 @@ import pytest
 import torch.distributed as dist
 
 from course import catalogue
-from course.lessons.equivalent_collectives import checks, evidence, experiment, pictures, programs
+from course.lessons.equivalent_collectives import evidence, experiment, pictures, programs
 from course.place import Place, launch
 from course.runs import in_world
 from labkit.measure import wire
@@ -167,6 +167,6 @@ def test_the_tables_deeper_claims_hold():
 
 
 def test_the_race_says_between_which_sizes_they_cross(capsys):
-    table = checks.race(crossing, ring, folded)
+    table = experiment.race(crossing, ring, folded)
     assert len(table.rows) == 7
     assert "predicted: the two cross at" in capsys.readouterr().out

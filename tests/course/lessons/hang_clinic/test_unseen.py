@@ -5,12 +5,12 @@ import json
 import pytest
 
 from course.lessons.hang_clinic import unseen
-from course.lessons.hang_clinic.checks import MENDS, check_reading, unseen_truth
+from course.lessons.hang_clinic.checks import check_reading
 from tests.course.lessons.refusals import refusal
 
 pytestmark = pytest.mark.usefixtures("book")
 
-RIGHT = {letter: (right.rank, right.call, right.mend) for letter, right in unseen_truth().items()}
+RIGHT = {letter: (right.rank, right.call, right.mend) for letter, right in unseen.truths().items()}
 
 
 def other_forms():
@@ -61,16 +61,16 @@ def test_each_job_is_asked_for():
 
 def test_the_kept_reports_hold_what_is_asked_and_no_name_that_tells():
     kept = json.loads(unseen.KEPT.read_text())
-    assert [*kept] == [*unseen.JOBS] == [*unseen_truth()]
+    assert [*kept] == [*unseen.JOBS] == [*unseen.truths()]
     assert [len(kept[letter]) for letter in kept] == [
         len(job.looks) for job in unseen.JOBS.values()
     ]
-    for letter, right in unseen_truth().items():
+    for letter, right in unseen.truths().items():
         text = "\n".join(kept[letter])
         assert right.rank is None or f"rank {right.rank}: " in text
         assert right.rank is None or right.call in text
         assert unseen.JOBS[letter].program.__name__ not in text and "/" not in text
-        assert right.mend in MENDS and not {right.mend} & {*right.mends}
+        assert right.mend in unseen.MENDS and not {right.mend} & {*right.mends}
 
 
 def test_both_looks_at_the_slow_job_show_the_rank_that_others_wait_for():

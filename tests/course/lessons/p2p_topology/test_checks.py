@@ -5,7 +5,7 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from course.lessons.p2p_topology import checks, flows
+from course.lessons.p2p_topology import checks, flows, topology
 from course.lessons.p2p_topology.topology import Topology
 from tests.course.lessons.refusals import refusal
 
@@ -13,7 +13,7 @@ pytestmark = pytest.mark.slow
 
 LARGE = [181.5e6, 181.5e6, 37e6]
 RATES = {"NV1": 10e9, "PHB": 8e9, "PXB": 13e9, "SYS": 6e9}
-MACHINE = Topology.parse(checks.MACHINE, RATES)
+MACHINE = Topology.parse(topology.MACHINE, RATES)
 PAIRS = [(0, 4), (1, 6), (5, 2), (3, 7)]
 BY_NUMBER = [(0, 1), (2, 3), (4, 5), (6, 7)]
 
@@ -78,7 +78,7 @@ def test_no_other_shares_are_earlier(name):
 
 
 def test_the_printed_matrix_holds_what_is_asked(capsys):
-    checks.print_matrix()
+    topology.print_matrix()
     lines = capsys.readouterr().out.splitlines()[2:]
     rows = [[float(word.replace("-", "99")) for word in line.split()[1:]] for line in lines]
     lowest = [{i, row.index(min(row))} for i, row in enumerate(rows)]

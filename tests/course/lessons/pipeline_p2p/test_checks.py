@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from course.checks import checking
-from course.lessons.pipeline_p2p import checks, schedules, simulator
+from course.lessons.pipeline_p2p import checks, experiment, schedules, simulator
 from tests.course.lessons.pipeline_p2p import answers
 from tests.course.lessons.refusals import refusal
 
@@ -15,10 +15,10 @@ pytestmark = pytest.mark.slow
 
 
 def the_smallest_that_ends():
-    programs = checks.hanging_programs()
+    programs = schedules.hanging_programs()
     for count in range(len(programs)):
         for chosen in combinations(range(len(programs)), count):
-            mended = checks.receiving_first(programs, chosen)
+            mended = schedules.receiving_first(programs, chosen)
             if not simulator.find_deadlock(mended, channel=schedules.Channel.BLOCKING):
                 return chosen
     return None
@@ -134,4 +134,4 @@ def test_a_wrong_figure(check, answer, words):
 
 
 def test_the_lesson_holds_the_letter():
-    assert checks.unnamed_trace().params["ahead"] == [1, 1, 0]
+    assert experiment.unnamed_trace().params["ahead"] == [1, 1, 0]

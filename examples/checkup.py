@@ -8,12 +8,14 @@ Your own job: put this file beside your script, change one line of it, and start
     from checkup import examine
     for batch in examine(loader, model):  # was: for batch in loader:
 
-The loop ends after 22 steps, and rank 0 prints what they show, with the row of FIELD_GUIDE.md. A
+The loop ends after 25 steps, and rank 0 prints what they show, with the row of FIELD_GUIDE.md. A
 loader that ends before is started again. What follows your loop runs as well: let it save nothing.
 
-DDP's calls are seen; of its hooks it can have one, so a model that has its own keeps it, and its
+DDP's calls are seen through a hook; it can have one, so a model that has its own keeps it, and its
 calls stay unseen. The hook is Python's, once a bucket: for many tiny buckets it may cost more than
-the step itself. So the first steps go without it, and their length is shown beside the others'.
+the step itself. So the first steps go without it: how long the job's step is, and how long it
+queues for a CPU, is measured in these, where checkup costs two spans a step. Who waits for whom,
+and for which calls, is seen through the hook, in the steps after them.
 
 For calls of your own make a `Tracer`, give it as `tracer=`, and write
 `with tracer.collective("name", nbytes=x.nbytes): dist.all_reduce(x)`.
@@ -40,8 +42,8 @@ from labkit.measure.tables import Table
 from labkit.ranks.devices import barrier
 
 WARM_UP = 3  # steps in which ranks connect, allocate, and DDP lays out its buckets anew
-PLAIN = 6  # steps without DDP's hook, which tell what it costs
-STEPS = 12  # steps that are looked at; one more counts the bytes on the wire
+PLAIN = 9  # steps without DDP's hook, which tell how long the job's step is
+STEPS = 12  # steps seen through the hook; one more counts the bytes on the wire
 ALL_STEPS = WARM_UP + PLAIN + STEPS + 1
 ROUNDS = 5
 MANY = 8  # small sums
@@ -55,8 +57,11 @@ class Part:
     """What one rank saw."""
 
     trace: Any
+    hooked: bool
+    """DDP's calls were seen through a hook."""
     queued: float | None
-    """Seconds that its thread which waited longest for a CPU waited; None: the kernel tells not."""
+    """Seconds that its thread which waited longest for a CPU waited in the steps without the hook;
+    None: the kernel tells not."""
     report: wire.Report
     gradients: int
     """Bytes of what is trained; 0 without a model."""
@@ -81,8 +86,8 @@ def examine(
     tracer: Tracer | None = None,
     show: Callable[[str], object] = print,
 ) -> Iterator[Any]:
-    """Yield the loader's batches, 22 in all; then show on rank 0 what the steps were spent on."""
-    if dist.get_world_size() == 1:
+    """Yield the loader's batches, 25 in all; then show on rank 0 what the steps were spent on."""
+    if not dist.is_initialized() or dist.get_world_size() == 1:
         sys.exit("checkup: this job has one rank, which waits for nobody. Start two or more.")
     tracer = tracer or Tracer.aligned()
     batches = endless(loader)
@@ -100,14 +105,10 @@ def examine(
 
     try:
         yield from some(WARM_UP)
-        yield from some(PLAIN)
-        if isinstance(model, DistributedDataParallel):
-            try:
-                model.register_comm_hook(None, tracer.ddp_hook)
-            except RuntimeError:
-                show("checkup: the model has a hook of its own: its calls are in no span.")
         with sched.watch() if sched.available() else nullcontext() as usage:
-            yield from some(STEPS)
+            yield from some(PLAIN)
+        hooked = isinstance(model, DistributedDataParallel) and hook(model, tracer, show)
+        yield from some(STEPS)
         with wire.meter() as meter:  # it costs more: its step is not timed
             yield from some(1)
     except GeneratorExit:
@@ -115,9 +116,19 @@ def examine(
         print(f"{who}: nothing is shown.", file=sys.stderr)
         raise
     parts: list[Any] = [None] * dist.get_world_size()
-    dist.all_gather_object(parts, look(tracer, usage, meter.report, model))
+    dist.all_gather_object(parts, look(tracer, hooked, usage, meter.report, model))
     if dist.get_rank() == 0:
         show(page(parts))
+
+
+def hook(model: DistributedDataParallel, tracer: Tracer, show: Callable[[str], object]) -> bool:
+    """See DDP's calls from now on; False where the model has a hook of its own."""
+    try:
+        model.register_comm_hook(None, tracer.ddp_hook)
+    except RuntimeError:
+        show("checkup: the model has a hook of its own: its calls are in no span.")
+        return False
+    return True
 
 
 def endless(loader: Iterable[Any]) -> Iterator[Any]:
@@ -132,7 +143,9 @@ def endless(loader: Iterable[Any]) -> Iterator[Any]:
             sys.exit(f"{who}: the loader gave nothing more, and checkup needs {ALL_STEPS} batches.")
 
 
-def look(tracer: Tracer, usage: Any, report: wire.Report, model: torch.nn.Module | None) -> Part:
+def look(
+    tracer: Tracer, hooked: bool, usage: Any, report: wire.Report, model: torch.nn.Module | None
+) -> Part:
     """Try what the steps do not tell, on every rank at once; return what this rank saw."""
     trained = [] if model is None else [x for x in model.parameters() if x.requires_grad]
     here = trained[0].device if trained else device()
@@ -141,6 +154,7 @@ def look(tracer: Tracer, usage: Any, report: wire.Report, model: torch.nn.Module
     affinity = getattr(os, "sched_getaffinity", lambda _: range(os.cpu_count() or 1))
     return Part(
         trace=tracer.trace(),
+        hooked=hooked,
         queued=usage and max(thread.waiting for thread in usage.threads),
         report=report,
         gradients=sum(x.nbytes for x in trained),
@@ -224,9 +238,9 @@ class Facts:
 
     table: Table
     step: float
-    """The slowest rank's."""
-    plain: float
-    """The same in the steps without DDP's hook: their median."""
+    """The slowest rank's, without DDP's hook."""
+    seen: float
+    """The same in the steps that the table is from: through the hook, where there is one."""
     input: list[float]
     compute: list[float]
     wait: list[float]
@@ -255,29 +269,22 @@ def facts(parts: list[Part]) -> Facts:
     timeline = Timeline([part.trace for part in parts])
     ranks = range(len(parts))
     first = WARM_UP + PLAIN + 1
-    steps = [timeline.steps(k, k) for k in range(first, first + STEPS)]
-    lengths = [[length(step.of(rank, channel="main")) for rank in ranks] for step in steps]
-    plain = [
-        statistics.median(
-            length(timeline.steps(k, k).of(rank, channel="main")) for k in range(WARM_UP + 1, first)
-        )
-        for rank in ranks
-    ]
-    longest = max(range(STEPS), key=lambda k: max(lengths[k]))
-    kept = [k for k in range(STEPS) if k != longest]
-    tables = [steps[k].time_by_rank() for k in kept]
+    plain = mean_step(without_longest(timeline, range(WARM_UP + 1, first)))
+    steps = without_longest(timeline, range(first, first + STEPS))
+    seen = mean_step(steps)
+    tables = [each.time_by_rank() for each in steps]
     names = tables[0].columns[1:]
     cells = {
         name: [statistics.mean(table.rows[rank][i] for table in tables) for rank in ranks]
         for i, name in enumerate(names, 1)
     }
-    delays = [[1e3 * steps[k].straggler_delays()[rank] for k in kept] for rank in ranks]
-    step = max(1e3 * statistics.mean(lengths[k][rank] for k in kept) for rank in ranks)
-    queued = [1e3 * (part.queued or 0.0) / STEPS for part in parts]
+    delays = [[1e3 * each.straggler_delays()[rank] for each in steps] for rank in ranks]
+    queued = [1e3 * (part.queued or 0.0) / PLAIN for part in parts]
     by_rank = [statistics.mean(delay) for delay in delays]
     cells |= {"delayed all by": by_rank, "queued for CPU": queued}
     rows = [[rank, *(round(cells[name][rank], 2) for name in cells)] for rank in ranks]
-    title = f"ms a step, {len(kept)} of {STEPS} steps (the longest is left out)"
+    through = "through DDP's hook, " if parts[0].hooked else ""
+    title = f"ms a step, {through}{len(steps)} of {STEPS} steps (the longest is left out)"
     rounds = list(
         zip(*(zip(part.apart, part.together, strict=True) for part in parts), strict=True)
     )
@@ -289,15 +296,15 @@ def facts(parts: list[Part]) -> Facts:
             same[a, b] = max(took, same.get((a, b), 0.0))
     return Facts(
         table=Table(["rank", *cells], rows, title=title),
-        step=step,
-        plain=1e3 * max(plain),
+        step=plain if parts[0].hooked else seen,
+        seen=seen,
         input=cells["input ms"],
         compute=cells["compute ms"],
         wait=cells["wait ms"],
         exposed=cells["exposed ms"],
         hidden=cells["hidden ms"],
         delays=by_rank,
-        late_in=[sum(delay > 0.1 * step for delay in delays[rank]) for rank in ranks],
+        late_in=[sum(delay > 0.1 * seen for delay in delays[rank]) for rank in ranks],
         queued=queued,
         calls=[call for call in parts[0].report.calls if call.nbytes],
         gradients=parts[0].gradients,
@@ -310,9 +317,23 @@ def facts(parts: list[Part]) -> Facts:
     )
 
 
-def length(spans: list[Any]) -> float:
-    """Return the seconds from the first span's begin to the last one's end."""
-    return max(span.end for span in spans) - min(span.begin for span in spans)
+def without_longest(timeline: Timeline, numbers: range) -> list[Timeline]:
+    """Return these steps, all but the longest."""
+    steps = [timeline.steps(number, number) for number in numbers]
+    longest = max(steps, key=lambda step: max(lengths(step)))
+    return [step for step in steps if step is not longest]
+
+
+def mean_step(steps: list[Timeline]) -> float:
+    """Return the milliseconds of a step on the rank where they are most."""
+    by_rank = zip(*(lengths(step) for step in steps), strict=True)
+    return 1e3 * max(statistics.mean(own) for own in by_rank)
+
+
+def lengths(step: Timeline) -> list[float]:
+    """Return by rank the seconds from a step's first begin to its last end."""
+    spans = [step.of(rank, channel="main") for rank in step.ranks]
+    return [max(span.end for span in own) - min(span.begin for span in own) for own in spans]
 
 
 @dataclass
@@ -335,10 +356,10 @@ def late(f: Facts) -> Answer:
     worst = max(range(len(cost)), key=cost.__getitem__)
     question = (
         f"One rank late? Rank {worst} makes all wait {max(cost[worst], 0):.1f} ms a step; ranks "
-        f"wait and talk up to {max(f.exposed):.1f} of {f.step:.1f} ms"
+        f"wait and talk up to {max(f.exposed):.1f} of {f.seen:.1f} ms"
     )
-    half_of_the_talk = cost[worst] >= max(0.5 * max(f.exposed), 0.1 * f.step)
-    always = cost[worst] >= 0.2 * f.step and f.late_in[worst] >= 0.75 * (STEPS - 1)
+    half_of_the_talk = cost[worst] >= max(0.5 * max(f.exposed), 0.1 * f.seen)
+    always = cost[worst] >= 0.2 * f.seen and f.late_in[worst] >= 0.75 * (STEPS - 1)
     if f.late_in[worst] < 2 or not (half_of_the_talk or always):
         return Answer(question, None)
     if f.queued[worst] - statistics.median(f.queued) >= 0.5 * cost[worst]:
@@ -368,7 +389,7 @@ def calls(f: Facts) -> Answer:
         f"{sum(x.nbytes for x in small) / 1e6:.1f} MB in one call {f.together:.1f}"
     )
     saved = statistics.median(f.saved)
-    talk = statistics.median(f.exposed) - max(f.step - f.plain, 0.0)
+    talk = statistics.median(f.exposed) - max(f.seen - f.step, 0.0)
     counts = min(f.saved) > 0 and f.apart >= 2 * f.together
     if not (counts and saved >= 0.5 * talk and saved >= 0.1 * f.step):
         return Answer(question, None)
@@ -396,11 +417,11 @@ def cpus(f: Facts) -> str:
 def nothing(f: Facts) -> Answer:
     """Ranks wait and talk for less than a tenth of the step."""
     talk = max(f.exposed)
-    question = f"Does it compute? Ranks wait and talk {talk:.1f} of {f.step:.1f} ms"
-    if talk >= 0.1 * f.step:
+    question = f"Does it compute? Ranks wait and talk {talk:.1f} of {f.seen:.1f} ms"
+    if talk >= 0.1 * f.seen:
         return Answer(question, None)
     fetch = statistics.median(f.input)
-    what = "fetching input" if fetch > 0.5 * f.step else "computing"
+    what = "fetching input" if fetch > 0.5 * f.seen else "computing"
     return Answer(question, f"none: no network will help this job. Profile the {what}.")
 
 
@@ -466,7 +487,9 @@ def page(parts: list[Part]) -> str:
     """Lay out the findings: figures by rank, what was tried, questions down to the first yes."""
     f = facts(parts)
     lines = [str(f.table), ""]
-    lines.append(f"a step under this checkup: {f.step:.1f} ms; without DDP's hook: {f.plain:.1f}")
+    lines.append(f"a step of the job: {f.step:.1f} ms")
+    if parts[0].hooked:
+        lines[-1] += f", without DDP's hook; {f.seen:.1f} through it, as the table has it"
     lines.append(f"calls a step: {len(f.calls)}, of {sum(x.nbytes for x in f.calls) / 1e6:.2f} MB")
     small = 1e6 * max(part.latency for part in parts)
     lines.append(f"one small call after the other: {small:.0f} µs, by {parts[0].way}")

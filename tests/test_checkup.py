@@ -1,14 +1,18 @@
 """The checkup names the row of jobs whose cause is known, alone and under torchrun."""
 
+import itertools
 import re
 import runpy
+import statistics
 import sys
+import time
 
 import pytest
 import torch
 from pytest import mark
+from torch.nn.parallel import DistributedDataParallel
 
-from labkit import launch
+from labkit import Tracer, launch
 from labkit.ranks.errors import LaunchTimeout, RankError
 from tests.planted_jobs import JOBS, hosts_of
 from tests.ranks.nodes import ROOT, python
@@ -101,6 +105,47 @@ def train(batches, leave_at=None, model=None):
 def test_calls_that_no_span_covers_are_told():
     shown = launch(train, [1, 2, 3], world_size=2)[0]
     assert "rank 1: no span covers" in shown and "ROW" in shown
+    assert "a step of the job" in shown and "hook" not in shown, "this job has none"
+
+
+class SlowHook(Tracer):
+    def ddp_hook(self, group, bucket):
+        time.sleep(0.2)
+        return super().ddp_hook(group, bucket)
+
+
+def under_a_slow_hook():
+    from checkup import examine
+
+    shown, model = [], DistributedDataParallel(torch.nn.Linear(10, 10))
+    batches = itertools.repeat(torch.ones(1, 10))
+    for batch in examine(batches, model, tracer=SlowHook.aligned(), show=shown.append):
+        time.sleep(0.02)
+        model(batch).sum().backward()
+    return "\n".join(shown)
+
+
+@mark.timed
+def test_the_step_is_told_as_it_is_without_the_hook():
+    shown = launch(under_a_slow_hook, world_size=2)[0]
+    told = re.search(r"a step of the job: ([\d.]+) ms, without DDP's hook; ([\d.]+) through", shown)
+    step, seen = told.groups()
+    assert 20 < float(step) < 100 and float(seen) > 220, shown
+    assert "ROW none: no network will help this job. Profile the computing" in shown
+
+
+def steps_of_nothing():
+    from checkup import PLAIN, WARM_UP, examine
+
+    begins = [time.perf_counter() for _ in examine(itertools.repeat(None), show=str)]
+    took = [after - before for before, after in itertools.pairwise(begins)]
+    return statistics.median(took[WARM_UP : WARM_UP + PLAIN - 1])
+
+
+@mark.timed
+def test_a_step_that_is_timed_costs_less_than_two_percent_of_the_shortest_planted_one():
+    shortest = 0.03
+    assert max(launch(steps_of_nothing, world_size=2)) < 0.02 * shortest
 
 
 def test_what_cannot_be_examined_is_said_in_a_line(capfd):
@@ -109,7 +154,7 @@ def test_what_cannot_be_examined_is_said_in_a_line(capfd):
     with pytest.raises(RankError, match="the loader gave nothing more"):
         launch(train, [], world_size=2)
     assert launch(train, [1, 2], 4, world_size=2) == ["", ""]
-    assert "left its loop in step 5 of 22: nothing is shown" in capfd.readouterr().err
+    assert "left its loop in step 5 of 25: nothing is shown" in capfd.readouterr().err
 
 
 def test_a_job_that_breaks_under_it_says_what_broke(capfd):
@@ -119,6 +164,6 @@ def test_a_job_that_breaks_under_it_says_what_broke(capfd):
         launch(one_rank_has_no_data, world_size=2)
     with pytest.raises(LaunchTimeout, match="rank 1: finished"):
         launch(one_rank_leaves, world_size=2, timeout=5)
-    assert "rank 1 left its loop in step 6 of 22" in capfd.readouterr().err
+    assert "rank 1 left its loop in step 6 of 25" in capfd.readouterr().err
     with pytest.raises(ValueError, match="needs 64 GPUs; this machine has"):
         launch(train, [1, 2], world_size=64, backend="nccl")

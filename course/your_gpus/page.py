@@ -19,18 +19,25 @@ from typing import NamedTuple
 import torch
 import torch.distributed as dist
 
-from course import runs, your_gpus
+from course import runs
 from course.comm.collectives import free_bytes
 from course.commands.run import is_first_rank
+from course.gpu_row import MIB, Row, Sizes
+from course.lessons.coalesced_broadcast.on_gpus import STATES
+from course.lessons.equivalent_collectives.on_gpus import THREE_WAYS
+from course.lessons.gloo_scaling.on_gpus import NEVER_TALK
+from course.lessons.gradient_all_reduce.on_gpus import GRADIENTS, SUMS
+from course.lessons.p2p_topology.on_gpus import PAIRS
+from course.lessons.pipeline_p2p.on_gpus import MESSAGES
 from course.logs.page import Page
 from course.place import Place
-from course.your_gpus import MIB, Row, Sizes
 from labkit import device
 from labkit.measure import records
 from labkit.measure.records import Record
 from labkit.measure.tables import Table
 from labkit.ranks import machine, torchrun
 
+ROWS: tuple[Row, ...] = (PAIRS, SUMS, GRADIENTS, STATES, THREE_WAYS, MESSAGES, NEVER_TALK)
 RECORDING = Path(__file__).with_name("recording.json")
 RANKS = 4  # on CPUs, where nobody says how many
 SECONDS = 5  # that a row takes once its ranks are there: 3 or 4, on four ranks of two CPUs
@@ -90,7 +97,7 @@ def answered(*, cpu: bool, quick: bool, ranks: int | None) -> Iterator[Answer]:
     if lack := what_lacks(place, gpus):
         say(f"{lack} Shown: what ranks that shared one H200 took, RECORDED.")
         library = records.load(RECORDING, recorded=True)
-        for row in your_gpus.ROWS:
+        for row in ROWS:
             kept = row.recorded(library)
             yield Answer(row, kept, "" if kept else "Nobody has recorded it: it takes two GPUs.")
         return
@@ -119,6 +126,11 @@ def room() -> tuple[int, int] | None:
     return int(SHARE * free_bytes()), whole - free
 
 
+def networks(width: float) -> int:
+    """Return how many bytes of a network the row that holds most has on a rank at a time."""
+    return max(row.holds(width) for row in ROWS)
+
+
 def choose_sizes(place: Place, *, quick: bool) -> tuple[Place, Sizes]:
     """Ask every rank where it computes and what it may fill, before anything is measured.
 
@@ -126,7 +138,7 @@ def choose_sizes(place: Place, *, quick: bool) -> tuple[Place, Sizes]:
     what a number of ranks lacks, or its GPUs.
     """
     say("asked: whether all ranks start, and how much memory is free")
-    start, count = time.perf_counter(), len(your_gpus.ROWS)
+    start, count = time.perf_counter(), len(ROWS)
     rooms = [one for one in place.launch(room) if one]
     seconds = count * (time.perf_counter() - start + SECONDS)
     say(f"estimated: {seconds:.0f} s, for {count} starts like this one and {SECONDS} s after each")
@@ -137,12 +149,12 @@ def choose_sizes(place: Place, *, quick: bool) -> tuple[Place, Sizes]:
     free, filled = min(rooms)
     others = f"; {filled / MIB:,.0f} MiB are filled already" if filled > free else ""
     say(f"each rank may fill {free / MIB:,.1f} MiB, {SHARE:.0%} of what is free on its GPU{others}")
-    return place, Sizes.on_gpus(free, place.world_size)
+    return place, Sizes.on_gpus(free, place.world_size, networks)
 
 
 def measured(place: Place, sizes: Sizes) -> Iterator[Answer]:
     """Measure one row after the other; a row that fails says why, and the next one begins."""
-    start, rows = time.perf_counter(), your_gpus.ROWS
+    start, rows = time.perf_counter(), ROWS
     for number, row in enumerate(rows, 1):
         say(f"{time.perf_counter() - start:6.1f} s  {number} of {len(rows)}: {row.question}")
         if place.world_size < row.ranks:

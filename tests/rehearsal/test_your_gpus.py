@@ -11,14 +11,15 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(150)]
 PAGE = """
 import os, signal, sys, threading
 import torch.distributed as dist
-from course import your_gpus
 from course.__main__ import main
-from course.your_gpus import ROWS, Row, Sizes
+from course.gpu_row import Row, Sizes
+from course.your_gpus import page
+ROWS = page.ROWS
 chosen, *arguments = sys.argv[1:]
-your_gpus.ROWS = tuple(ROWS[int(number)] for number in chosen)
+page.ROWS = tuple(ROWS[int(number)] for number in chosen)
 if "MEASURES_MUCH" not in os.environ:
     tiny = Sizes(copied=4096, message=4096, summed=65536, width=1 / 64, rounds=1, calls=5)
-    Sizes.on_gpus = classmethod(lambda cls, room, ranks: tiny)
+    Sizes.on_gpus = classmethod(lambda cls, *given: tiny)
     Sizes.on_cpus = lambda quick: tiny
 """
 RUN = "sys.exit(main(['gpus', *arguments]))\n"
@@ -102,7 +103,7 @@ def late(place, sizes):
 def waits():
     dist.barrier()
     threading.Event().wait()
-your_gpus.ROWS = (*your_gpus.ROWS, Row("asked too late", late), ROWS[1])
+page.ROWS = (*page.ROWS, Row("asked too late", late), ROWS[1])
 """
 
 

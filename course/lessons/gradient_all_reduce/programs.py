@@ -54,6 +54,21 @@ def vgg11(*, width: float = 1 / 8, classes: int = 10) -> nn.Sequential:
     return nn.Sequential(parts)
 
 
+def vgg11_buckets(width: float, cap: int | None) -> list[buckets.Bucket]:
+    """Put VGG11's 22 gradients into buckets of at most so many bytes, the last ones first.
+
+    The network has a thousand classes, as in the thread.
+    """
+    with torch.device("meta"):
+        parameters = list(vgg11(width=width, classes=1000).parameters())
+    return buckets.plan(parameters, cap=cap, reverse=True)
+
+
+def vgg11_bytes(width: float) -> int:
+    """Return how many bytes the parameters of that network have."""
+    return sum(bucket.nbytes for bucket in vgg11_buckets(width, cap=None))
+
+
 def loss_of(model: nn.Module, step: int, *, picture: int = 32, batch: int = 2) -> torch.Tensor:
     """Zero the gradients, run forward on other random pictures on each rank; return the loss."""
     model.zero_grad(set_to_none=False)  # in place: gradients may live in buckets

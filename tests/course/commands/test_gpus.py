@@ -6,11 +6,14 @@ from html import unescape
 import pytest
 import torch
 
-from course import your_gpus
 from course.__main__ import main
 from course.comm import shapes
+from course.gpu_row import Row, Sizes
+from course.lessons.gradient_all_reduce.programs import vgg11_bytes
+from course.lessons.pipeline_p2p import programs as ways_to_send
 from course.place import Place
-from course.your_gpus import ROWS, Row, Sizes
+from course.your_gpus import page as the_page
+from course.your_gpus.page import ROWS, networks
 from labkit.measure import records
 
 TINY = Sizes(copied=4096, message=4096, summed=65536, width=1 / 64, rounds=1, calls=5)
@@ -22,7 +25,7 @@ def tiny(monkeypatch):
 
 
 def of_rows(monkeypatch, *rows):
-    monkeypatch.setattr(your_gpus, "ROWS", rows)
+    monkeypatch.setattr(the_page, "ROWS", rows)
 
 
 def fails(place, sizes):
@@ -87,15 +90,15 @@ def test_the_slow_pairs_are_named():
 
 def test_sizes_stay_within_the_room_that_a_gpu_has():
     for room in (24 * 10**6, 2 * 2**30, 13 * 2**30, 64 * 2**30):
-        sizes = Sizes.on_gpus(room, 8)
-        gradients = your_gpus.vgg11_bytes(sizes.width)
+        sizes = Sizes.on_gpus(room, 8, networks)
+        gradients = vgg11_bytes(sizes.width)
         state = sum(x.nbytes for x in shapes.resnet50(width=sizes.width))
         assert 8 * sizes.copied <= room and 20 * sizes.message <= room
         assert 4 * sizes.summed <= room and 3 * gradients <= room and 4 * state <= room
-        assert sizes.width == 1 or your_gpus.networks(2 * sizes.width) > room
-    assert Sizes.on_gpus(64 * 2**30, 8).summed == 2**30 and sizes.width == 1
+        assert sizes.width == 1 or networks(2 * sizes.width) > room
+    assert Sizes.on_gpus(64 * 2**30, 8, networks).summed == 2**30 and sizes.width == 1
     with pytest.raises(ValueError, match=r"need 2\.92 MiB for each rank"):
-        Sizes.on_gpus(10**6, 8)
+        Sizes.on_gpus(10**6, 8, networks)
 
 
 def test_two_ranks_are_too_few_for_ten_messages(tmp_path, capsys, tiny, monkeypatch):
@@ -107,7 +110,7 @@ def test_two_ranks_are_too_few_for_ten_messages(tmp_path, capsys, tiny, monkeypa
 
 def test_a_message_that_did_not_arrive_is_a_row_that_failed(monkeypatch):
     lost = {"sends": lambda rank, tensors: {0: torch.ones(1)}}
-    monkeypatch.setattr(your_gpus.ways_to_send, "WAYS", lost | {"copies": None})
+    monkeypatch.setattr(ways_to_send, "WAYS", lost | {"copies": None})
     with pytest.raises(ArithmeticError, match="sends: somebody did not get what was sent"):
         ROWS[5].measure(Place(hosts=1, ranks_per_host=3), TINY)
 

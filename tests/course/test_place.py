@@ -66,8 +66,9 @@ def test_without_links_what_was_recorded_of_the_place_is_shown(recording, monkey
     shown = Place(2, "1gbit").records(measure, **kept, cases=["other", "third"])
     assert [(r.case, r.tier, r.world_size) for r in shown] == [("other", Tier.RECORDED, 2)]
     assert "Shown instead" in capsys.readouterr().out
-    with raises(LookupError, match="nothing of Place"):
-        Place(3, "1gbit").records(measure, **kept)
+    for another in (Place(3, "1gbit"), Place(2, "1gbit", ranks_per_host=2)):
+        with raises(LookupError, match="nothing of Place"):
+            another.records(measure, **kept)
 
 
 def test_beside_gpus_a_lesson_launches_on_the_cpu(monkeypatch):

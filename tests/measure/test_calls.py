@@ -1,6 +1,7 @@
 """The call log: whoever makes a call, however it was imported, and when it was waited for."""
 
 import threading
+import weakref
 from datetime import timedelta
 
 import pytest
@@ -112,6 +113,29 @@ def test_who_waits_in_the_call_and_from_whom_which_is_unknown_until_the_wait():
     assert [(call.peer, call.blocking) for call in first] == [(1, True), (1, False), (1, False)]
     told = [(call.peer, call.blocking, call.at, call.waited) for call in second]
     assert told == [(0, True, 0, 1), (0, False, 2, 4), (ANY_SOURCE, False, 3, None)]
+
+
+def test_the_root_in_a_group_has_its_number_in_the_world():
+    def program():
+        group = dist.new_group([1, 2])
+        with CallLog() as log:
+            if dist.get_rank():
+                dist.broadcast(torch.ones(1), 2, group=group)
+        return [(call.peer, call.ranks) for call in log.calls]
+
+    assert launch(program, world_size=3) == [[], [(2, (1, 2))], [(2, (1, 2))]]
+
+
+def test_a_log_that_has_ended_keeps_no_work():
+    def program():
+        with CallLog():
+            work = dist.all_reduce(torch.ones(1), async_op=True)
+        kept = weakref.ref(work)
+        work.wait()
+        del work
+        return kept() is None
+
+    assert launch(program, world_size=1) == [True]
 
 
 def test_ways_to_wait_are_told_apart():

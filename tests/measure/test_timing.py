@@ -1,6 +1,7 @@
 """The stopwatch: what it counts, what it leaves out, and what samples come to."""
 
 import time
+from types import SimpleNamespace
 
 import torch
 import torch.distributed as dist
@@ -57,13 +58,14 @@ def test_a_work_that_is_returned_is_waited_for():
     assert none < 0.04, "who returns no Work is not waited for"
 
 
-def test_time_calls_stops_its_clock_when_the_gpu_is_done(monkeypatch):
+def test_time_calls_stops_its_clock_when_work_and_gpu_are_done(monkeypatch):
     order = []
+    work = SimpleNamespace(wait=lambda: order.append("wait"))
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
     monkeypatch.setattr(torch.cuda, "synchronize", lambda: order.append("synchronize"))
-    time_calls(lambda: order.append("call"), warmup=0, iters=2)
-    assert order == ["synchronize", "call", "synchronize"] * 2
+    time_calls(lambda: order.append("call") or work, warmup=0, iters=2)
+    assert order == ["synchronize", "call", "wait", "synchronize"] * 2
 
 
 def test_a_summary_is_the_median_and_two_percentiles():

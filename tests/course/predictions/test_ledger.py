@@ -86,6 +86,7 @@ def test_an_answer_may_be_corrected_until_its_gate_is_passed_and_then_is_locked(
     ledger.gate("01.cause")
     vote(answer="c")
     assert "locked" in capsys.readouterr().out
+    ledger_file.add("committed", "01.cause", answer="a")  # by a notebook that has not seen the gate
     for _ in range(2):
         ledger.reconcile("01.cause", "c", tier="MEASURED", because="it waits for a CPU")
         vote(answer="c")

@@ -30,16 +30,12 @@ VERSION = 3
 class Tier(enum.StrEnum):
     """How a figure came to be. No figure goes without one; tiers are never mixed unsaid."""
 
-    MEASURED = "MEASURED"
-    """Here and now."""
-    EMULATED = "EMULATED"
-    """Here and now: real traffic over shaped links."""
+    MEASURED = "MEASURED"  # here and now
+    EMULATED = "EMULATED"  # here and now: real traffic over shaped links
     RECORDED = "RECORDED"
     """Measured, but elsewhere: machine, date and versions are in the provenance."""
-    MODELLED = "MODELLED"
-    """Computed, from a model whose parameters are named."""
-    PUBLISHED = "PUBLISHED"
-    """Somebody else's figure, with its source."""
+    MODELLED = "MODELLED"  # computed, from a model whose parameters are named
+    PUBLISHED = "PUBLISHED"  # somebody else's figure, with its source
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,13 +44,11 @@ class Provenance:
 
     machine: Machine
     backend: str
-    date: str
-    """ISO 8601, UTC."""
+    date: str  # ISO 8601, UTC
     command: str
     nodes: tuple[tuple[int, ...], ...] = ()
     """Under torchrun: the ranks of each node; the first one is `machine`. Empty for a launch."""
-    nccl: str = ""
-    """NCCL's version, where it carried the tensors: not always that of torch's build."""
+    nccl: str = ""  # NCCL's version, where it carried the tensors: not always that of torch's build
 
     @classmethod
     def here(cls, backend: str = "gloo") -> Provenance:

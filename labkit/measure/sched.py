@@ -42,12 +42,9 @@ class Usage:
     wall: float = 0.0
     on_cpu: float = 0.0
     """Summed over threads: two threads on two CPUs for one second make two seconds."""
-    waiting: float = 0.0
-    """Runnable, but another thread had the CPU; summed over threads."""
-    voluntary: int = 0
-    """Context switches because a thread had to wait for something."""
-    involuntary: int = 0
-    """Context switches because the kernel gave the CPU to somebody else."""
+    waiting: float = 0.0  # runnable, but another thread had the CPU; summed over threads
+    voluntary: int = 0  # context switches because a thread had to wait for something
+    involuntary: int = 0  # context switches because the kernel gave the CPU to somebody else
     threads: list[ThreadUsage] = field(default_factory=list)
     """Those that were there at the end of the block."""
 

@@ -23,8 +23,7 @@ class Arrival:
     """
 
     call: int
-    ranks: tuple[int, ...]
-    """Those that take part."""
+    ranks: tuple[int, ...]  # those that take part
     begins: tuple[float, ...]
     """When each of them entered the collective (seconds on the common clock)."""
 

@@ -34,36 +34,28 @@ from labkit.ranks.devices import barrier, device
 class Kind(StrEnum):
     """What a rank was doing during a span."""
 
-    INPUT = "input"
-    """Fetching the next batch."""
-    COMPUTE = "compute"
-    """Forward, backward, optimiser."""
-    PACK = "pack"
-    """Copying tensors into or out of a flat buffer."""
+    INPUT = "input"  # fetching the next batch
+    COMPUTE = "compute"  # forward, backward, optimiser
+    PACK = "pack"  # copying tensors into or out of a flat buffer
     COLLECTIVE = "collective"
     """Inside a collective: waiting for the others and moving bytes, not yet told apart."""
     WAIT = "wait"
     """Waiting: for the last rank to arrive, or for a collective that was launched earlier."""
-    MOVE = "move"
-    """Moving bytes: every rank has arrived and the collective is running."""
+    MOVE = "move"  # moving bytes: every rank has arrived and the collective is running
 
 
 Moment = float | torch.cuda.Event
 """A time in seconds on the common clock, or on a GPU an event that will tell one."""
-MAIN = "main"
-"""The channel of the rank's own Python thread. One span at a time."""
-NETWORK = "network"
-"""The channel of collectives that run while the Python thread goes on."""
+MAIN = "main"  # the channel of the rank's own Python thread. One span at a time
+NETWORK = "network"  # the channel of collectives that run while the Python thread goes on
 
 
 @dataclass(frozen=True, slots=True)
 class Clock:
     """How to read this rank's ``time.perf_counter()`` on rank 0's clock."""
 
-    offset: float
-    """Seconds to add to this rank's reading."""
-    error: float
-    """The true offset lies within plus or minus this many seconds."""
+    offset: float  # seconds to add to this rank's reading
+    error: float  # the true offset lies within plus or minus this many seconds
 
     def now(self) -> float:
         """Return the present time in seconds on rank 0's clock."""
@@ -77,17 +69,14 @@ class Span:
     rank: int
     name: str
     kind: Kind
-    begin: float
-    """Seconds on the common clock."""
+    begin: float  # seconds on the common clock
     end: float
     channel: str = MAIN
-    step: int = 0
-    """The training step, as counted by `Tracer.next_step`."""
+    step: int = 0  # the training step, as counted by `Tracer.next_step`
     call: int | None = None
     """For a collective: its number among those of its group that this rank traced."""
     nbytes: int | None = None
-    ranks: tuple[int, ...] = ()
-    """For a collective of some ranks only: which."""
+    ranks: tuple[int, ...] = ()  # for a collective of some ranks only: which
 
     @property
     def seconds(self) -> float:

@@ -50,10 +50,8 @@ HEADER = 48
 SEGMENT = 2**20
 """Largest message of gloo's collectives; larger tensors go in several (its kMaxSegmentSize)."""
 
-UNIT = 4096
-"""Bytes: what the payload of collectives is taken to be a multiple of."""
-_AMBIGUOUS = UNIT // math.gcd(UNIT, HEADER)
-"""So many headers are themselves a multiple of the unit."""
+UNIT = 4096  # bytes: what the payload of collectives is taken to be a multiple of
+_AMBIGUOUS = UNIT // math.gcd(UNIT, HEADER)  # so many headers are themselves a multiple of the unit
 
 _INSTEAD = "Of a real model take wire.matrix(reports): all bytes, with the headers."
 
@@ -76,8 +74,7 @@ class Connection:
 
     local: tuple[str, int]
     peer: tuple[str, int]
-    network: int
-    """The network namespace (its inode) of private addresses; 0 for others."""
+    network: int  # the network namespace (its inode) of private addresses; 0 for others
 
     @property
     def other_end(self) -> "Connection":
@@ -89,8 +86,7 @@ class Connection:
 class Traffic:
     """What one end has sent and received since the connection was opened."""
 
-    sent: int
-    """Bytes handed to the network once each: what had to be sent again is not counted."""
+    sent: int  # bytes handed to the network once each: what had to be sent again is not counted
     received: int
 
 
@@ -100,15 +96,13 @@ class Report:
 
     rank: int
     world_size: int
-    calls: tuple[Call, ...]
-    """Sends, receives and collectives that the block called, in order."""
+    calls: tuple[Call, ...]  # sends, receives and collectives that the block called, in order
     flows: dict[Connection, Traffic]
     """Bytes during the block, per connection. What was received may include the start of what a
     faster rank did next; what was sent is exact."""
     opened: frozenset[Connection] = frozenset()
     closed: frozenset[Connection] = frozenset()
-    unavailable: str | None = None
-    """Why the kernel's counts are missing, or None."""
+    unavailable: str | None = None  # why the kernel's counts are missing, or None
 
 
 @dataclass(slots=True)

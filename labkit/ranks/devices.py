@@ -10,8 +10,7 @@ if TYPE_CHECKING:
     import torch
 
 
-BOTH = "cpu:gloo,cuda:nccl"
-"""The backend where nobody asks for one and every rank can have a GPU."""
+BOTH = "cpu:gloo,cuda:nccl"  # the backend where nobody asks for one and every rank can have a GPU
 _noted = False
 
 

@@ -182,14 +182,10 @@ class Line:
 class Raised:
     """An exception on its way from a rank."""
 
-    exception: BaseException | None
-    """The exception, or None where it could not be pickled."""
-    kind: str
-    """Qualified name of its type."""
-    text: str
-    """``str`` of it."""
-    frames: tuple[Line, ...]
-    """The traceback below labkit's own frames."""
+    exception: BaseException | None  # the exception, or None where it could not be pickled
+    kind: str  # qualified name of its type
+    text: str  # ``str`` of it
+    frames: tuple[Line, ...]  # the traceback below labkit's own frames
     direct: bool = False
     """Whether the next one in the chain is its ``__cause__``, and not only what was handled."""
 
@@ -208,10 +204,8 @@ class Failure:
     """What a rank reports when its program raised."""
 
     rank: int
-    chain: tuple[Raised, ...]
-    """The exception, then its cause, and so on."""
-    moment: float = 0.0
-    """When it came, on this machine's monotonic clock."""
+    chain: tuple[Raised, ...]  # the exception, then its cause, and so on
+    moment: float = 0.0  # when it came, on this machine's monotonic clock
 
     @property
     def follows(self) -> bool:
@@ -294,14 +288,10 @@ def together(clauses: Iterable[tuple[int, str]]) -> list[str]:
 class CollectiveCall:
     """A collective or a point-to-point call that a rank had entered."""
 
-    name: str
-    """As in torch.distributed: ``all_reduce``, ``recv``, ..."""
-    number: int
-    """Its place in the group's sequence of calls, from 1."""
-    group: str
-    """``default`` for the default group, its description, or the list of its ranks."""
-    members: tuple[int, ...]
-    """Ranks of the group."""
+    name: str  # as in torch.distributed: ``all_reduce``, ``recv``, ...
+    number: int  # its place in the group's sequence of calls, from 1
+    group: str  # ``default`` for the default group, its description, or the list of its ranks
+    members: tuple[int, ...]  # ranks of the group
     shapes: tuple[tuple[int, ...], ...]
     dtype: str
     p2p: bool
@@ -338,16 +328,12 @@ class RankCase:
     """One rank at the moment of the timeout."""
 
     rank: int
-    state: str
-    """``running``, ``finished`` or ``raised``."""
-    stack: tuple[Line, ...] = ()
-    """The main thread's Python stack, innermost call first."""
-    entered: tuple[CollectiveCall, ...] = ()
-    """Calls in the order in which the rank entered them."""
+    state: str  # ``running``, ``finished`` or ``raised``
+    stack: tuple[Line, ...] = ()  # the main thread's Python stack, innermost call first
+    entered: tuple[CollectiveCall, ...] = ()  # calls in the order in which the rank entered them
     messages: tuple[str, ...] = ()
     """Messages posted and not ended: ``"recv from rank 2"``; for gloo, whose calls are no such."""
-    forgotten: int = 0
-    """How many calls it had entered before these: torch keeps the last ones only."""
+    forgotten: int = 0  # how many calls it had entered before these: torch keeps the last ones only
 
     @classmethod
     def read(cls, rank: int, state: str, stack: str = "", calls: str = "") -> RankCase:

@@ -258,12 +258,10 @@ class _Stream:
 
     rank: int
     descriptor: int
-    screen: list[str] | None
-    """Where they wait to be shown; None where they are not."""
+    screen: list[str] | None  # where they wait to be shown; None where they are not
     begun: list[bytes] = field(default_factory=list)
     """Parts of a line that has not ended: joined once, as it may be long."""
-    drawn: bool = False
-    """Whether its last line is on the screen and not ended."""
+    drawn: bool = False  # whether its last line is on the screen and not ended
     tail: deque[str] = field(default_factory=partial(deque, maxlen=_STDERR_LINES))
 
     def drain(self) -> None:
@@ -318,11 +316,9 @@ class _Rank:
     pid: int | None = None
     state: str = "running"
     status: int | None = None
-    heard: bytes = b""
-    """All words that it has said."""
+    heard: bytes = b""  # all words that it has said
     failure: errors.Failure | None = None
-    fell: float = 0.0
-    """The last moment at which it was not yet known to have fallen."""
+    fell: float = 0.0  # the last moment at which it was not yet known to have fallen
 
 
 class _Supervisor:

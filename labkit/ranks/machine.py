@@ -25,20 +25,15 @@ class Machine:
     """
 
     cpu_model: str
-    cpus: int
-    """Logical CPUs that this process may use (its affinity, not what the machine has)."""
+    cpus: int  # logical CPUs that this process may use (its affinity, not what the machine has)
     cpu_quota: float | None
     """CPUs' worth of time that the control group allows; None without a limit."""
-    memory: int
-    """Bytes of main memory."""
-    gpus: tuple[str, ...]
-    """Names of the GPUs, in CUDA's order."""
-    system: str
-    """Kernel name, release and architecture."""
+    memory: int  # bytes of main memory
+    gpus: tuple[str, ...]  # names of the GPUs, in CUDA's order
+    system: str  # kernel name, release and architecture
     python: str
     torch: str
-    virtual: bool
-    """Whether a hypervisor is underneath, as far as the CPU says so."""
+    virtual: bool  # whether a hypervisor is underneath, as far as the CPU says so
 
     @classmethod
     def here(cls) -> Machine:

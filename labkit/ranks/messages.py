@@ -10,8 +10,7 @@ import weakref
 from collections import deque
 from typing import Any
 
-NOTED = 64
-"""So many messages are remembered; a rank seldom has more on their way."""
+NOTED = 64  # so many messages are remembered; a rank seldom has more on their way
 _posted: deque[tuple[weakref.ref[Any], str, Any, int]] = deque(maxlen=NOTED)
 
 

@@ -25,8 +25,7 @@ from typing import Any
 
 import cloudpickle
 
-_LARGE = 1 << 20
-"""Bytes from which a buffer stands beside the pickle."""
+_LARGE = 1 << 20  # bytes from which a buffer stands beside the pickle
 _ALIGNMENT = 64
 ON_DISK = "on-disk"
 """Name of a link, in a folder in memory, to the folder for what does not fit into it."""
@@ -38,8 +37,7 @@ _SCRIPTS = ("__main__", "__mp_main__")
 class Parcel:
     """A value on its way to another process."""
 
-    kind: str
-    """Qualified name of its type."""
+    kind: str  # qualified name of its type
     data: bytes | bytearray | memoryview
     buffers: tuple[Any, ...]
 

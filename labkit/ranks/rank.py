@@ -55,13 +55,11 @@ from labkit.ranks.parcel import Parcel, adopt, kind_of
 
 JOINED, GO, FINISHED, DUMP, DUMPED = b"J", b"G", b"F", b"D", b"K"
 FAILED, RAISED, ENDED = b"X", b"R", b"E"
-END = 5.0
-"""Seconds that a rank's threads and exit handlers get once its program has returned."""
+END = 5.0  # seconds that a rank's threads and exit handlers get once its program has returned
 END_OF_FAILED = 1.0
 MANY = 32
 """Above so many ranks gloo connects a pair when it first speaks; up to it, all at the start."""
-CALLS_KEPT = "256"
-"""How many calls torch's flight recorder keeps."""
+CALLS_KEPT = "256"  # how many calls torch's flight recorder keeps
 SET_BY_LAUNCH = (
     *("RANK", "LOCAL_RANK", "LABKIT_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE"),
     *("MASTER_ADDR", "MASTER_PORT", "GLOO_SOCKET_IFNAME"),
@@ -77,10 +75,8 @@ class Placement:
 
     namespaces: tuple[str, ...] = ()
     """Namespace files (``/proc/PID/ns/user``, ``/proc/PID/ns/net``), entered in this order."""
-    interface: str = LOOPBACK
-    """The network interface that gloo binds to."""
-    address: str = "127.0.0.1"
-    """The IPv4 address on that interface."""
+    interface: str = LOOPBACK  # the network interface that gloo binds to
+    address: str = "127.0.0.1"  # the IPv4 address on that interface
 
     def enter(self) -> None:
         """Move the calling process into the namespaces.
@@ -108,19 +104,15 @@ class Job:
 
     world_size: int
     backend: str
-    init: bool
-    """Whether the default group is made before the program starts."""
-    checks: bool
-    """Whether torch compares the ranks' calls (its DETAIL debug level)."""
-    threads: int
-    """Intra-op threads of torch per rank."""
+    init: bool  # whether the default group is made before the program starts
+    checks: bool  # whether torch compares the ranks' calls (its DETAIL debug level)
+    threads: int  # intra-op threads of torch per rank
     placements: tuple[Placement, ...]
     environment: dict[str, str]
     path: tuple[str, ...]
     argv: tuple[str, ...]
     cwd: str
-    main: tuple[str | None, str | None]
-    """File and name of the launching process's ``__main__``."""
+    main: tuple[str | None, str | None]  # file and name of the launching process's ``__main__``
 
 
 def main(directory: str, rank: int, control: int) -> None:

@@ -20,8 +20,7 @@ from matplotlib.ticker import LogFormatter
 
 from labkit.measure.tables import Table
 
-_SHARPNESS = 2.0
-"""Pixels drawn per pixel shown, for screens of high resolution."""
+_SHARPNESS = 2.0  # pixels drawn per pixel shown, for screens of high resolution
 _MOST_ROWS = 400
 LOOK = """\
 <style>
@@ -56,8 +55,7 @@ class Alternative:
     """What stands for a figure where it cannot be seen."""
 
     text: list[str] = field(default_factory=list)
-    tables: list[Table] = field(default_factory=list)
-    """As `describe` got them."""
+    tables: list[Table] = field(default_factory=list)  # as `describe` got them
     drawn: list[tuple[Axes, Table]] = field(default_factory=list)
     """What labkit drew into which axes; the title is the series' name."""
     stamps: dict[Axes, str] = field(default_factory=dict)

@@ -34,8 +34,7 @@ __all__ = [
     "new_axes", "new_figure", "save", "spread", "stamp", "stamp_published", "style",
 ]  # fmt: skip
 
-BUSY = 0.25
-"""CPUs that other programs may use before a picture says so."""
+BUSY = 0.25  # CPUs that other programs may use before a picture says so
 _PER_SECOND = {"µs": 1e6, "ms": 1e3}
 INK, SOFT, FAINT = "#222222", "#666666", "#dddddd"
 _SHADES = LinearSegmentedColormap.from_list("labkit", ["#f3f7fb", "#7fb3d5", "#0b4a7d"])

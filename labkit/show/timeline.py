@@ -29,15 +29,11 @@ _NAME_INCHES = 0.16  # that two letters beside an arrow take, with some air
 class Bar:
     """One stretch of time in a lane."""
 
-    lane: int
-    """Index of its lane, from the top."""
-    kind: str
-    """What was done: the legend's word, and the key of the bar's look."""
-    begin: float
-    """Seconds."""
+    lane: int  # index of its lane, from the top
+    kind: str  # what was done: the legend's word, and the key of the bar's look
+    begin: float  # seconds
     end: float
-    label: str = ""
-    """Written into the bar: ``"F3"``."""
+    label: str = ""  # written into the bar: ``"F3"``
     behind: bool = False
     """Whether it went on in the background: drawn thin, below the lane's own bars."""
 
@@ -46,17 +42,12 @@ class Bar:
 class Arrow:
     """Something that left one lane at one time and reached another at a later one."""
 
-    src: int
-    """Index of the lane that it leaves."""
-    begin: float
-    """Seconds."""
-    dst: int
-    """Index of the lane that it reaches."""
+    src: int  # index of the lane that it leaves
+    begin: float  # seconds
+    dst: int  # index of the lane that it reaches
     end: float
-    kind: str
-    """Key of its look; its legend is that of the bars of this kind."""
-    label: str = ""
-    """Written beside it where there is room, and in the data table: ``"F3"``."""
+    kind: str  # key of its look; its legend is that of the bars of this kind
+    label: str = ""  # written beside it where there is room, and in the data table: ``"F3"``
 
 
 def draw_lanes(

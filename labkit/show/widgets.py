@@ -16,8 +16,7 @@ from typing import Any
 from labkit.show import alt_text
 
 Control = tuple[Any, ...] | list[Any]
-_LIVE = "labkit-live"
-"""Class of what a kernel stands behind."""
+_LIVE = "labkit-live"  # class of what a kernel stands behind
 _ASLEEP = f"""\
 <style>.labkit-asleep{{display:none}}
 .jp-OutputArea:not(:has(.{_LIVE})) .labkit-asleep{{display:block}}

@@ -1,32 +1,59 @@
-"""Which functions get sets of an order of their own."""
+"""Which sets get an order of the rank's own: however they are made, and wherever."""
 
-from course.checks.sets import own_sets
+import pickle
 
-LETTERS = "ab"
+from pytest import mark
 
+from course.checks.sets import OwnSet, own_sets
 
-def letters():
-    return {*LETTERS}
-
-
-def in_a_list():
-    return [*letters()]
+LETTERS, NAMES = "ab", {"a", "b"}
 
 
-NAMES = {"a", "b"}
+def of_a_call():
+    return [*set(LETTERS)]
+
+
+def of_a_display():
+    return [*{*LETTERS}]
+
+
+def of_a_comprehension():
+    return [*{letter.lower() for letter in LETTERS}]
+
+
+def of_an_operator():
+    return [*(dict.fromkeys(LETTERS).keys() & {"a", "b", "c"})]
+
+
+def taken_out():
+    names = {*LETTERS}
+    return [names.pop(), names.pop()]
 
 
 def of_the_module():
     return [*NAMES]
 
 
+def of_a_helper():
+    return of_a_call()
+
+
 def around(letters):
     return lambda: [*letters]
 
 
-def test_a_function_and_those_of_its_module_that_it_calls_are_made_anew(monkeypatch):
-    monkeypatch.setattr("torch.distributed.get_rank", lambda: 1)
-    assert own_sets(in_a_list)() == own_sets(of_the_module)() == ["b", "a"]
+MADE = (of_a_call, of_a_display, of_a_comprehension, of_an_operator, taken_out)
+
+
+@mark.parametrize("program", [*MADE, of_the_module, of_a_helper])
+def test_a_set_has_an_order_of_the_ranks_own(program, monkeypatch):
+    for rank, order in enumerate(("ab", "ba")):
+        monkeypatch.setattr("torch.distributed.get_rank", lambda rank=rank: rank)
+        assert own_sets(program)() == [*order]
+
+
+def test_such_a_set_travels_to_the_ranks_from_where_there_is_none():
+    assert pickle.loads(pickle.dumps(OwnSet("ab"))) == {"a", "b"}
 
 
 def test_the_line_of_a_lambda_is_not_run_and_what_takes_names_from_around_it_stays():

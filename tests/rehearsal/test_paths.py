@@ -21,15 +21,6 @@ GPUS = [3, *(pytest.param(n, marks=by_night) for n in (1, 2, 4, 6, 8))]
 LESSONS = sorted(ROOT.glob("notebooks/0*.ipynb"))
 
 
-def test_all_lessons_launch_on_the_cpu():
-    for path in [*LESSONS, *ROOT.glob("notebooks/deeper/*.ipynb")]:
-        cells = json.loads(path.read_text())["cells"]
-        source = "\n".join("".join(c["source"]) for c in cells if c["cell_type"] == "code")
-        if re.search(r"(?<![.\w])launch\(", source):
-            assert re.search(r"from course\.place import .*\blaunch\b", source), path.name
-            assert not re.search(r"from labkit import .*\blaunch\b", source), path.name
-
-
 PAGE = """
 import sys
 import torch.distributed as dist

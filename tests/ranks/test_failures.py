@@ -175,7 +175,11 @@ def in_a_receive():
 
 def in_a_work_of_a_receive():
     if dist.get_rank() == 0:
+        sent = dist.isend(torch.ones(4), 2)  # has ended, and is not told of, though it is kept
+        sent.wait()
         dist.irecv(torch.empty(4), 1).wait()
+    if dist.get_rank() == 2:
+        dist.recv(torch.empty(4), 0)
 
 
 def in_a_send_within_a_group():

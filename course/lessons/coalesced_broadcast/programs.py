@@ -79,7 +79,8 @@ def broadcast(tensors, cap, in_flight=2, kept=None):
 def state(width: float, *, flat: bool = False) -> list[torch.Tensor]:
     """Make ResNet50's 320 tensors, filled with the rank's number; `flat`: one buffer a dtype."""
     fill, shaped = dist.get_rank(), shapes.resnet50(width=width)
-    tensors = [torch.full_like(tensor, fill, device=device()) for tensor in shaped]
+    # not full_like: of a tensor on the meta device it imports a second's worth of modules
+    tensors = [torch.full(x.shape, fill, dtype=x.dtype, device=device()) for x in shaped]
     if flat:
         for bucket in buckets.plan(tensors, cap=None):
             buckets.as_one_buffer([tensors[place] for place in bucket.members])

@@ -17,7 +17,6 @@ from typing import Any
 from course.comm.collectives import take_turns
 from course.place import Place
 from labkit.measure.records import Record
-from labkit.show import plots
 
 NAME = "your GPUs"
 MIB = 2**20
@@ -105,6 +104,8 @@ class Row:
 
     def picture(self, records: Sequence[Record]) -> Any:
         """Draw the records that moved as much as the last one, as bars."""
+        from labkit.show import plots  # ranks, which import what they run, need none
+
         alike = [record for record in records if record.nbytes == records[-1].nbytes]
         return plots.ladder(alike, title=self.question, unit=self.unit)
 

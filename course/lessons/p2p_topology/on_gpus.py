@@ -5,7 +5,7 @@ from typing import Any
 
 from course import published
 from course.gpu_row import Row
-from course.lessons.p2p_topology import experiment, pictures
+from course.lessons.p2p_topology import experiment
 from labkit.measure.records import Record
 
 MATRIX = published.load("p2p_topology")["p2p_on"].value  # GB/s, row by row
@@ -33,6 +33,8 @@ class Pairs(Row):
 
     def picture(self, records: Sequence[Record]) -> Any:
         """Draw the rates as a matrix, from the row to the column."""
+        from course.lessons.p2p_topology import pictures  # as in `Row`: ranks draw nothing
+
         return pictures.by_pairs(records, self.question)
 
 

@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from course.lessons.equivalent_collectives import checks, model, pictures
+from course.lessons.equivalent_collectives import model, pictures
 from labkit.show import plots
 
 
@@ -32,4 +32,4 @@ def test_a_ratio_does_not_say_who_moved_what():
 
 def test_pictures_have_words():
     assert "105.7" in plots.alt_text.text_of(pictures.puzzle())
-    assert len(checks.claims().rows) == 6
+    assert len(model.claims().rows) == 6

@@ -47,6 +47,7 @@ def test_without_a_gpu_the_recorded_rows_are_shown_as_recorded(tmp_path, capsys)
     assert {record.tier for record in kept} == {records.Tier.RECORDED}
 
 
+@pytest.mark.slow
 def test_gloo_makes_the_same_page(tmp_path, capsys, tiny):
     page = tmp_path / "new" / "page.html"
     assert main(["gpus", "--cpu", "--ranks", "3", "--out", str(page)]) == 0
@@ -115,6 +116,7 @@ def test_a_message_that_did_not_arrive_is_a_row_that_failed(monkeypatch):
         ROWS[5].measure(Place(hosts=1, ranks_per_host=3), TINY)
 
 
+@pytest.mark.slow
 def test_rows_measure_whatever_number_of_ranks_there_is():
     for ranks in (3, 4):
         for row in (*ROWS[:3], *ROWS[4:]):

@@ -57,7 +57,7 @@ def test_where_nothing_is_measured_no_file_is_left(monkeypatch, capsys, tmp_path
     assert [*tmp_path.iterdir()] == [kept]
 
 
-@mark.slow
+@mark.exhaustive
 def test_under_torchrun_rails_leaves_no_file(tmp_path):
     torchrun = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
     command = ["-m", "course", "run", "rails", "--quick", "--out", str(tmp_path / "records.json")]

@@ -159,7 +159,17 @@ def names(source):
         for name in scope.get_symbols():
             if name.is_referenced() and (scope is cell or name.is_global()):
                 read.add(name.get_name())
-    return bound, read - bound
+    inner = _of_comprehensions(plain)
+    return bound - inner, read - bound - inner
+
+
+def _of_comprehensions(source):
+    """Names that only comprehensions bind: from Python 3.12 on they count as the cell's own."""
+    nodes = [*ast.walk(ast.parse(source))]
+    targets = [node.target for node in nodes if isinstance(node, ast.comprehension)]
+    inside = [name for target in targets for name in ast.walk(target)]
+    stored = [n for n in nodes if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)]
+    return {n.id for n in stored if n in inside} - {n.id for n in stored if n not in inside}
 
 
 def _scopes(outer):

@@ -242,6 +242,8 @@ def one_way(first, second, gpus):
         (checks.check_slow_pairs, below_figure(14.0), "is the limit a fixed figure"),
         (checks.check_slow_pairs, below_figure(39.2), "is the limit a fixed figure"),
         (checks.check_slow_pairs, below_figure(4.0), "is the limit a fixed figure"),
+        (checks.check_slow_pairs, lambda figures: {(1, (2,)), ("a", None)}, "two hosts are asked"),
+        (checks.check_slow_pairs, lambda figures: [([1], [2])], "two hosts are asked"),
         (checks.check_slow_pairs, lambda figures: {*range(17)}, "two hosts are asked"),
         (checks.check_rails, one_ring, "leaves each server by one"),
         (checks.check_rails, lambda tensor, cards: dist.all_reduce(tensor), "dist.all_reduce"),

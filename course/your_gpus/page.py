@@ -1,6 +1,6 @@
 """The page of `python -m course gpus`: each row measured in turn, its table, its picture.
 
-    make(cpu=True, quick=True, ranks=None, out=Path("your-gpus.html"))
+    make(cpu=True, quick=True, ranks=4, out=Path("your-gpus.html"))
 
 Under torchrun every rank does the same; rank 0 alone prints and writes.
 """
@@ -39,7 +39,6 @@ from labkit.ranks import machine, torchrun
 
 ROWS: tuple[Row, ...] = (PAIRS, SUMS, GRADIENTS, STATES, THREE_WAYS, MESSAGES, NEVER_TALK)
 RECORDING = Path(__file__).with_name("recording.json")
-RANKS = 4  # on CPUs, where nobody says how many
 SECONDS = 5  # that a row takes once its ranks are there: 3 or 4, on four ranks of two CPUs
 SHARE = 0.8  # of a GPU's free memory: nothing here takes more
 
@@ -54,7 +53,10 @@ class Answer(NamedTuple):
 
 
 def make(*, cpu: bool, quick: bool, ranks: int | None, out: Path) -> int:
-    """Measure row by row, and write what there is; return 0 if every row ran that could."""
+    """Measure row by row, and write what there is; return 0 if every row ran that could.
+
+    Without `ranks` each GPU has one.
+    """
     answers: list[Answer] = []
     status = 0
     try:
@@ -92,8 +94,7 @@ def answered(*, cpu: bool, quick: bool, ranks: int | None) -> Iterator[Answer]:
     there = ", ".join(f"{count} x {name}" for name, count in kinds.items())
     say(f"found: {there or 'no GPU'}{alike}")
     gpus = machine.gpu_count()
-    ranks = ranks or (RANKS if cpu else gpus)
-    place = Place(hosts=1, ranks_per_host=ranks, backend="gloo" if cpu else "nccl")
+    place = Place(hosts=1, ranks_per_host=ranks or gpus, backend="gloo" if cpu else "nccl")
     if lack := what_lacks(place, gpus):
         say(f"{lack} Shown: what ranks that shared one H200 took, RECORDED.")
         library = records.load(RECORDING, recorded=True)

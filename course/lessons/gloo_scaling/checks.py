@@ -46,15 +46,15 @@ def check_time_call(time_call: Callable[..., float]) -> None:
             defaults = "who gives no `warmup` and `iters` wants 5 and 20: keep the signature's"
             hold(calls == 25, "5 calls to warm up and 20 that count", f"{calls} calls", defaults)
             hold(not printed, "only call() between start and stop", "a print()", ITSELF)
+            raised = "an exception of the call comes out of the stopwatch"
+            bare = "a call that fails must not be timed as if it had worked: no bare `except`"
+            hold(not swallowed, raised, "it was swallowed", bare)
             digits = "a call that does nothing takes no time: return all digits of the median"
             hold(cost > 0, "more than 0 seconds", cost, digits)
             if cost <= OWN_COST:
                 break
         told = {"what": "a call that does nothing", "unit": "barriers", "meaning": ITSELF}
         checking.at_most(cost, OWN_COST, **told, timed=True)
-        raised = "an exception of the call comes out of the stopwatch"
-        bare = "a call that fails must not be timed as if it had worked: no bare `except`"
-        hold(not swallowed, raised, "it was swallowed", bare)
         verdict.reached = f"within {max(errors):.0%}, own cost {cost:.2%} of a barrier"
 
 

@@ -16,7 +16,8 @@ from pathlib import Path
 from course.commands import progress
 from course.commands.progress import HandIn
 from course.logs.page import Page
-from course.predictions import inventory, ledger_file
+from course.predictions import inventory
+from course.predictions.figures import lettered
 from course.predictions.ledger_file import Entry
 from labkit.measure.records import for_its_owner
 from labkit.measure.tables import Table
@@ -135,7 +136,7 @@ def _votes(key: str, answers: Sequence[Entry]) -> Table:
     after = Counter(getattr(entry, entry.last) for entry in cast)
     talked = any(entry.talked for entry in answers)
     rows = []
-    for letter, text in ledger_file.lettered(options).items():
+    for letter, text in lettered(options).items():
         counts = [before[letter], talk[letter] if talked else None, after[letter]]
         rows.append([text, *counts, "the evidence" if letter in supported else ""])
     heads = ["option", "before", "after talk", "after", ""]

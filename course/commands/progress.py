@@ -23,6 +23,7 @@ from course import catalogue
 from course.catalogue import ROOT, Lesson
 from course.notebooks import exercises
 from course.predictions import forms, inventory, ledger, ledger_file
+from course.predictions.figures import in_words
 from course.predictions.ledger_file import Answer, Book, Entry
 from labkit.measure.records import for_its_owner
 from labkit.measure.untrusted import one_line
@@ -65,7 +66,7 @@ def summary(course: Path = ROOT) -> str:
     if ranges := [entry.inside for entry in entries if entry.inside is not None]:
         lines.append(f"{sum(ranges)} of {len(ranges)} results lie in your 80 % ranges")
     refuted = [
-        f"  {entry.key}: {entry.in_words(entry.last)}; the evidence: {entry.in_words('measured')}"
+        f"  {entry.key}: {in_words(entry, entry.last)}; the evidence: {in_words(entry, 'measured')}"
         for entry in entries
         if entry.held
     ]

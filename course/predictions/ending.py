@@ -10,6 +10,7 @@ import textwrap
 
 from course import catalogue
 from course.predictions import forms, ledger_file
+from course.predictions.figures import in_words
 from course.predictions.ledger_file import Entry
 
 _CAN = re.compile(r"\**After this lesson\**,? (you .+?)(?=\n|$)")
@@ -43,12 +44,12 @@ def show(number: str, *, yours: str = "", theirs: str = "") -> None:
 
 def outcome(entry: Entry) -> str:
     """Say in a few words what was bet, and what came out; it must have been bet."""
-    bet = f"You said {entry.in_words()}".rstrip(".")
+    bet = f"You said {in_words(entry)}".rstrip(".")
     if entry.measured is None:
         return f"{bet}; not judged yet."
     if entry.fates is not None:
         return f"{bet}; your run leaves {entry.measured}."
-    result = f"{bet}; it was {entry.in_words('measured')}".rstrip(".")
+    result = f"{bet}; it was {in_words(entry, 'measured')}".rstrip(".")
     if entry.options:
         mark = {True: " ✔", False: ""}.get(entry.right, ", not judged")
     elif entry.explained:

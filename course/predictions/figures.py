@@ -1,9 +1,11 @@
-"""Figures as people write them, and as they type them."""
+"""Figures and votes as people write them, and as they type them."""
 
 import math
 import re
+from collections.abc import Iterable
 from typing import Any
 
+LETTERS = "abcdefgh"  # of options
 RATIOS = ("x", "×", "times")  # units of a ratio, which is above 0
 _FIGURE = re.compile(
     r"([-+]?(?:[1-9]\d{0,2}(?:[,_\u2009\u202f ]\d{3})+(?:\.\d*)?|\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)"
@@ -26,6 +28,24 @@ def written(value: float, digits: int = 4) -> str:
     places = max(digits - 1 - math.floor(math.log10(size)), 0)
     text = f"{value:,.{places}f}"
     return text.rstrip("0").rstrip(".") if "." in text else text
+
+
+def in_words(entry: Any, which: str = "answer") -> str:
+    """Put a field of a `ledger_file.Entry` into words, like its `measured`: `80 µs`, `b) none`."""
+    value = getattr(entry, which)
+    if value is None:
+        return "–"
+    if isinstance(value, str):
+        return lettered(entry.options).get(value, value)
+    text = f"{written(value)} {entry.unit}".strip()
+    if which == "answer" and entry.low is not None:
+        text += f" ({written(entry.low)} to {written(entry.high)})"
+    return text
+
+
+def lettered(options: Iterable[str]) -> dict[str, str]:
+    """Return the options with their letters: `{"a": "a) the network", ...}`."""
+    return {letter: f"{letter}) {text}" for letter, text in zip(LETTERS, options, strict=False)}
 
 
 def beside(value: Any, measured: Any) -> str:

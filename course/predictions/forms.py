@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from course.predictions import ledger_file
-from course.predictions.figures import beside, read, written
-from course.predictions.ledger_file import LETTERS, Entry, lettered
+from course.predictions.figures import LETTERS, beside, in_words, lettered, read, written
+from course.predictions.ledger_file import Entry
 
 if TYPE_CHECKING:
     from course.predictions.form import Form
@@ -137,13 +137,13 @@ def _reading() -> bool:
 def state_of(entry: Entry) -> str:
     """Say whether something is committed, and whether it may still be changed."""
     if entry.after is not None:
-        return f"noted, but the result has been seen: {entry.in_words('after')}"
-    if entry.committed:
-        text = f"committed: {entry.in_words().rstrip('.')}"
+        return f"noted, but the result has been seen: {in_words(entry, 'after')}"
+    if entry.answer is not None:
+        text = f"committed: {in_words(entry).rstrip('.')}"
         if entry.measured is not None:
             return f"{text}. The result has been seen: another answer is noted beside it."
         if entry.second is not None:
-            return f"{text}. After talk: {entry.in_words('second').rstrip('.')}."
+            return f"{text}. After talk: {in_words(entry, 'second').rstrip('.')}."
         if entry.talked:
             return f"{text}. It stays. Vote again now that you have talked."
         if entry.opened:
@@ -236,14 +236,14 @@ def _quiz_form(quiz: Quiz, answered: Callable[[str], str], heading: str) -> Any:
 def _rows(entry: Entry) -> list[tuple[str, str, str]]:
     result = "the evidence" if entry.options else _RESULT_NAMES.get(entry.tier, "the result")
     you = entry.reason if isinstance(entry.measured, str) else ""
-    rows = [] if _reading() else [("you", entry.in_words(), you)]  # a reader's is put in there
+    rows = [] if _reading() else [("you", in_words(entry), you)]  # a reader's is put in there
     for name, which in (("you, after talk", "second"), ("you, afterwards", "after")):
         if getattr(entry, which) is not None:
-            rows.append((name, entry.in_words(which), ""))
+            rows.append((name, in_words(entry, which), ""))
     if entry.model is not None:
         note = f"{beside(entry.model, entry.measured)} (MODELLED)".strip()
-        rows.append(("the model", entry.in_words("model"), note))
-    return [*rows, (result, entry.in_words("measured"), entry.tier)]
+        rows.append(("the model", in_words(entry, "model"), note))
+    return [*rows, (result, in_words(entry, "measured"), entry.tier)]
 
 
 def _verdict(entry: Entry, distance: str) -> str:
@@ -272,7 +272,7 @@ def _judgement(entry: Entry, distance: str) -> str:
     if not distance:
         if entry.answer == entry.measured:  # no ratio makes sense, as for the number of a call
             return "Exactly so."
-        return f"You said {entry.in_words()}; it is {entry.in_words('measured')}."
+        return f"You said {in_words(entry)}; it is {in_words(entry, 'measured')}."
     if entry.disturbed:
         explained = f"more than the other programs explain, which used {entry.others:.1f} CPUs"
         return f"{distance}: {explained}."

@@ -23,6 +23,7 @@ from typing import Any, Literal
 from course.other_programs import limit
 from course.predictions import ending, forms, judging, ledger_file
 from course.predictions.board import Board, show_verdict
+from course.predictions.figures import in_words, lettered
 from course.predictions.forms import Quiz
 from course.predictions.judging import Rounds
 from course.predictions.ledger_file import Entry
@@ -178,7 +179,7 @@ def mark(
     from labkit.show import alt_text
 
     ax = ax.axes[0] if isinstance(ax.axes, list) else ax
-    color, text = "#a3009e", f"you: {entry.in_words()}"
+    color, text = "#a3009e", f"you: {in_words(entry)}"
     box = {"facecolor": "white", "edgecolor": color, "alpha": 0.85, "pad": 2}
     look = {"color": color, "fontsize": 9, "fontweight": "bold", "bbox": box}
     if entry.options:
@@ -259,7 +260,7 @@ def reconcile(
         disturbed = None
     if not isinstance(measured, str):
         measured = float(measured)
-    elif entry.options and measured not in ledger_file.lettered(entry.options):
+    elif entry.options and measured not in lettered(entry.options):
         raise ValueError(f"{measured!r} is none of the options of {key}: {entry.options}")
     model = None if model is None else float(model)
     result = {"model": model, "tier": tiers, "because": because, "others": disturbed}

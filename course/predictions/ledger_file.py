@@ -23,11 +23,10 @@ from typing import Any, Literal
 
 from course.catalogue import ROOT
 from course.other_programs import DISTURBED
-from course.predictions.figures import RATIOS, written
+from course.predictions.figures import RATIOS, in_words, lettered, written
 from course.runs import nobody_answers
 from labkit.measure.records import for_its_owner
 
-LETTERS = "abcdefgh"
 VERSION = 1  # of a line; what a later version of the course wrote is left out
 BENT = 10
 """Times by which other programs may make a figure wrong. Beside up to four busy loops, which got
@@ -46,11 +45,6 @@ LINES: dict[str, dict[str, tuple[type, ...]]] = {
     "kept": {"values": (dict,)},
 }
 """What a line says -> its fields besides `key` and `at`, with the types that they may have."""
-
-
-def lettered(options: Iterable[str]) -> dict[str, str]:
-    """Return the options with their letters: `{"a": "a) the network", ...}`."""
-    return {letter: f"{letter}) {text}" for letter, text in zip(LETTERS, options, strict=False)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,18 +157,6 @@ class Entry:
             case "committed" if self.opened:
                 return self
         return replace(self, **values)  # of a board, which grows, the last verdict counts
-
-    def in_words(self, which: str = "answer") -> str:
-        """Put `answer`, `after`, `measured` or `model` into words: `80 µs`, `b) none`."""
-        value = getattr(self, which)
-        if value is None:
-            return "–"
-        if isinstance(value, str):
-            return lettered(self.options).get(value, value)
-        text = f"{written(value)} {self.unit}".strip()
-        if which == "answer" and self.low is not None:
-            text += f" ({written(self.low)} to {written(self.high)})"
-        return text
 
 
 @dataclass(frozen=True, slots=True)
@@ -348,7 +330,7 @@ def commit(
     if old.locked:
         if answer == old.answer:
             return old
-        held = old.in_words() if old.committed else "you went on without an answer"
+        held = in_words(old) if old.committed else "you went on without an answer"
         raise ValueError(f"locked until you have seen the result: {held}.")
     again = old.measured is not None or old.talked
     if again or any(getattr(old, name) != value for name, value in given.items()):

@@ -5,7 +5,7 @@ from pathlib import Path
 from pytest import mark
 
 from course import catalogue
-from course.predictions import inventory, ledger, ledger_file
+from course.predictions import figures, inventory, ledger, ledger_file
 
 pytestmark = mark.usefixtures("book")
 
@@ -24,7 +24,7 @@ def test_twelve_misconceptions_have_two_forms_each():
 
 
 def test_the_first_answer_counts_and_nothing_is_told(capsys):
-    right = [ledger_file.LETTERS[both["before"].right] for both in inventory.questions().values()]
+    right = [figures.LETTERS[both["before"].right] for both in inventory.questions().values()]
     inventory.inventory("before", answers="".join(right))
     inventory.inventory("before", answers="a" * 12)
     printed = capsys.readouterr().out

@@ -6,7 +6,7 @@ from pytest import mark
 
 from course.catalogue import ROOT
 from course.commands.record import CALM
-from course.predictions import ledger, ledger_file
+from course.predictions import figures, ledger
 from course.predictions.board import STANDS
 
 LESSONS = {
@@ -38,7 +38,7 @@ def test_the_board_points_at_whoever_is_guilty_and_acquits_all_others(lesson, wo
 def test_suspects_are_the_options_of_the_vote_each_asked_and_guilty_somewhere(lesson):
     investigation = LESSONS[lesson]
     options = ledger.questions()[investigation.key]["options"]
-    assert list(investigation.suspects) == list(ledger_file.lettered(options))
+    assert list(investigation.suspects) == list(figures.lettered(options))
     asked = {x for experiment in investigation.experiments.values() for x in experiment.asks}
     assert asked == set(investigation.suspects)
     if investigation.worlds:

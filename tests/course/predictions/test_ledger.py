@@ -167,7 +167,8 @@ def test_a_key_alone_asks_what_a_lesson_has_under_it():
     kept, words = ledger_file.load().entries, ledger.questions()
     for key, also in (("02.cause", "reason"), ("02.hidden", "range")):
         assert kept[key].question == words[key]["question"] and kept[key].also == also
-    assert kept["02.cause"].in_words().startswith("b) Many calls") and kept["02.hidden"].unit == "%"
+    assert figures.in_words(kept["02.cause"]).startswith("b) Many calls")
+    assert kept["02.hidden"].unit == "%"
     with raises(ValueError, match=r"no lesson's questions\.json has '02\.nothing'"):
         ledger.choose("02.nothing")
 

@@ -6,7 +6,6 @@ import inspect
 import math
 import random
 import statistics
-import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -23,7 +22,7 @@ from course.runs import quiet
 from labkit.fabric.fabric import Fabric
 from labkit.measure import wire
 from labkit.measure.tables import Table
-from labkit.ranks.errors import LaunchTimeout
+from labkit.ranks.errors import CaseFile, LaunchTimeout
 
 ROUNDS = 3  # runs that must agree, of a diagnosis and of a fix
 
@@ -94,26 +93,30 @@ def play(
     `FixFailed` says who waits for whom where it has not come to its end after `timeout` seconds.
     """
     args = (observe.observed, case.program, case.fault if fix is None else fix, instrument)
-    with (
-        case.fabric() if case.fabric else contextlib.nullcontext() as fabric,
-        tempfile.TemporaryDirectory() as notes,
-    ):
+    with case.fabric() if case.fabric else contextlib.nullcontext() as fabric:
         try:
-            return launch(*args, notes, world_size=case.world_size, timeout=timeout, fabric=fabric)
+            return launch(*args, world_size=case.world_size, timeout=timeout, fabric=fabric)
         except LaunchTimeout as error:
-            raise FixFailed(_standing(observe.waits(notes), timeout)) from error
+            raise FixFailed(_standing(error.case, timeout)) from error
 
 
-def _standing(waits: Mapping[int, tuple[str, int]], timeout: float) -> str:
+def _standing(hang: CaseFile, timeout: float) -> str:
     """Say where ranks stand that never come to their end: in a circle, or in which calls."""
     import networkx as nx  # slowly: most cases come to their end
 
-    pairs = ((rank, at) for rank, (kind, at) in waits.items() if kind in ("send", "recv"))
+    pairs, calls = [], []
+    for rank in hang.ranks:
+        if rank.waiting_in:
+            calls.append(f"rank {rank.rank} in {rank.waiting_in.name}")
+        elif rank.messages:  # the last one holds it up: "recv from rank 2"
+            kind, *_, peer = rank.messages[-1].split()
+            calls.append(f"rank {rank.rank} in {kind}")
+            pairs.append((rank.rank, int(peer)))
     if ring := min(nx.simple_cycles(nx.DiGraph(pairs)), default=[]):
         chain = ", ".join(f"rank {a} for {b}" for a, b in pairwise([*ring, ring[0]]))
         return f"It never ends: a circle. Each waits for the next: {chain}."
-    calls = ", ".join(f"rank {rank} in {kind}" for rank, (kind, _) in sorted(waits.items()))
-    return f"It has not ended after {timeout:.0f} s: {calls or 'no rank waits in a call'}."
+    where = ", ".join(calls) or "no rank waits in a call"
+    return f"It has not ended after {timeout:.0f} s: {where}."
 
 
 class FixFailed(ValueError):

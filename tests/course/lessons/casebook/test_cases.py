@@ -26,6 +26,7 @@ from course.lessons.casebook.ward import Suspect, Ward
 from course.predictions import ledger, ledger_file
 from labkit.measure.tables import Table
 from labkit.measure.trace import Kind, Span
+from labkit.ranks.errors import CaseFile, RankCase
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("book")]
 
@@ -191,7 +192,11 @@ def test_what_differs_in_the_results_is_said(monkeypatch):
 
 def test_circles_are_found():
     def told(peers):
-        return wards._standing({rank: ("recv", peer) for rank, peer in peers.items()}, 3.0)
+        ranks = [
+            RankCase(rank, "running", messages=(f"recv from rank {peer}",))
+            for rank, peer in peers.items()
+        ]
+        return wards._standing(CaseFile(tuple(ranks)), 3.0)
 
     assert "rank 0 for 1, rank 1 for 2, rank 2 for 0." in told({0: 1, 1: 2, 2: 0})
     assert "rank 0 in recv, rank 1 in recv." in told({0: 1, 1: 2}) and "no rank waits" in told({})

@@ -1,4 +1,4 @@
-"""What programs on ranks share: data whose sum is known, marks in time, turns, a ping-pong.
+"""What programs on ranks share: data whose sum is known, marks in time, turns, memory, a ping-pong.
 
 The data are whole numbers that differ by rank and by place, so that a float sum is exact and a
 wrong chunk, a rank counted twice or a result in the wrong place cannot go unnoticed. The expected
@@ -6,6 +6,8 @@ sum is computed without communication.
 """
 
 import math
+import os
+import tempfile
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -75,6 +77,28 @@ def take_turns(calls: Sequence[Callable[[], Any]], rounds: int) -> list[list[flo
         for mine, call in zip(samples, calls, strict=True):
             mine += timing.time_calls(call, warmup=0, iters=1)
     return samples
+
+
+def shared_memory(
+    shape: Sequence[int], *, pipes: int, group: dist.ProcessGroup | None = None
+) -> tuple[torch.Tensor, list[int]]:
+    """Map float32 memory that all ranks of a group see, and open pipes; all of them call it.
+
+    Whoever has read a byte from a pipe sees what was written into the memory before that byte: no
+    spinning, no memory fences of our own.
+    """
+    with tempfile.TemporaryDirectory() as own:
+        folders = [own]
+        dist.broadcast_object_list(folders, group_src=0, group=group)
+        names = [f"{folders[0]}/{number}" for number in range(pipes)]
+        if dist.get_rank(group) == 0:
+            for name in names:
+                os.mkfifo(name)
+        dist.barrier(group=group)
+        memory = torch.from_file(f"{folders[0]}/memory", shared=True, size=math.prod(shape))
+        ends = [os.open(name, os.O_RDWR) for name in names]
+        dist.barrier(group=group)  # all have opened everything: the names may go
+    return memory.view(shape), ends
 
 
 def ping_pong(nbytes: int, *, iters: int = 24) -> list[float]:

@@ -6,10 +6,8 @@ partners' tensors. The ways are meant to be read: the differences between them a
 
 import contextlib
 import datetime
-import math
 import os
 import socket
-import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -20,7 +18,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from course.comm.collectives import synchronize
+from course.comm.collectives import shared_memory, synchronize
 from labkit import device
 from labkit.measure import sched, timing, wire
 from labkit.ranks import affinity
@@ -84,8 +82,7 @@ def shared_sum(
 class SharedMemory:
     """Sums between partners on one machine, through memory that both of them see.
 
-    Each partner has slots in a shared mapping, and a pipe on which the other wakes it. The kernel's
-    pipe also makes the other's writes visible: no spinning, no memory fences of our own.
+    Each partner has slots in it, and a pipe on which the other wakes it.
     """
 
     def __init__(
@@ -93,19 +90,9 @@ class SharedMemory:
     ) -> None:
         """Meet the partner, who calls this as well, and map memory for float32 tensors."""
         self.me, self.turn, self.add = dist.get_rank() % 2, 0, add
-        with tempfile.TemporaryDirectory() as mine:
-            os.mkfifo(f"{mine}/wake")  # on which the partner wakes me
-            folders = [mine, mine]
-            dist.all_gather_object(folders, mine, group=group)
-            size = 2, 2, *shape
-            slots = torch.from_file(f"{folders[0]}/slots", shared=True, size=math.prod(size))
-            self.slots, ends = slots.view(size), []
-            for reader in (0, 1):  # the same order on both sides, or each would wait for the other
-                flags = os.O_RDONLY if reader == self.me else os.O_WRONLY
-                ends.append(os.open(f"{folders[reader]}/wake", flags))
-            self.wake = partial(os.write, ends[1 - self.me], b"!")
-            self.wait = partial(os.read, ends[self.me], 1)
-            dist.barrier(group=group)  # both have opened everything: the names may go
+        self.slots, pipes = shared_memory((2, 2, *shape), pipes=2, group=group)
+        self.wake = partial(os.write, pipes[1 - self.me], b"!")
+        self.wait = partial(os.read, pipes[self.me], 1)
 
     def __call__(self, tensors: list[torch.Tensor], group: Any) -> None:
         """Sum every tensor with the partner's, one after the other."""

@@ -12,9 +12,7 @@ queue until the receiver has the bytes, as an NCCL kernel keeps its stream: the 
 receipt. gloo alone would let go once the kernel's socket buffer holds them.
 """
 
-import math
 import os
-import tempfile
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -27,6 +25,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+from course.comm.collectives import shared_memory
 from course.lessons.pipeline_p2p import schedules
 from course.lessons.pipeline_p2p.schedules import Batch, Channel, Costs, Program, Task, Transfer
 from labkit import device
@@ -152,23 +151,11 @@ def puts(
     """Yield what does `work_in_line`'s work by puts, between ranks of one machine.
 
     All ranks see one memory: a place like `like` for each message. Whoever made a message writes it
-    there, rings, and goes on; if it `waits`, once the receiver has taken it. The kernel's pipe, on
-    which one rings, also makes the bytes visible.
+    there, rings, and goes on; if it `waits`, once the receiver has taken it.
     """
-    with tempfile.TemporaryDirectory() as own:
-        folders = [own]
-        dist.broadcast_object_list(folders)  # rank 0's
-        pipes = [f"{folders[0]}/{number}" for number in range(2 * len(every))]
-        if dist.get_rank() == 0:
-            for pipe in pipes:
-                os.mkfifo(pipe)
-        dist.barrier()
-        size = (len(every), *like.shape)
-        memory = torch.from_file(f"{folders[0]}/memory", shared=True, size=math.prod(size))
-        ends = [os.open(pipe, os.O_RDWR) for pipe in pipes]
-        dist.barrier()  # all have opened everything: the names may go
+    places, ends = shared_memory((len(every), *like.shape), pipes=2 * len(every))
     try:
-        parts = zip(memory.view(size), ends[::2], ends[1::2], strict=True)
+        parts = zip(places, ends[::2], ends[1::2], strict=True)
         shared = {transfer: Shared(*part) for transfer, part in zip(every, parts, strict=True)}
         yield partial(_put_in_line, shared=shared, waits=waits)
     finally:

@@ -7,7 +7,7 @@
             ranks = here.launch(program, cases)
             return [here.record(case, samples(ranks, case), experiment=NAME) for case in cases]
 
-        return FOUR.records(measure, recording=RECORDING, experiment=NAME, cases=cases)
+        return FOUR.records(measure, experiment=NAME, cases=cases)
 
 `records` measures here and notes what other programs used meanwhile. Where no links can be made, it
 says so and returns the records that the lesson's recording has of the same place, as RECORDED;
@@ -28,7 +28,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from course import runs
+from course import catalogue, runs
 from labkit.fabric.errors import FabricUnavailable
 from labkit.fabric.fabric import Fabric
 from labkit.measure import records
@@ -142,25 +142,25 @@ class Place:
         self,
         measure: Callable[["Place"], list[Record]],
         *,
-        recording: Path,
         experiment: str,
         cases: Container[str] | None = None,
         say: runs.Say = print,
     ) -> list[Record]:
         """Measure here; where no links can be made, return what was recorded of this place.
 
-        `measure` gets this place, up. Else `say` is told why nothing runs here, and the records of
-        the experiment are those of the lesson's file, of all `cases` if none are given;
+        `measure` gets this place, up. Else `say` is told why nothing runs here, and the records are
+        the recorded ones of the lesson's experiment, of all `cases` if none are given;
         `LookupError` where there are none.
         """
         try:
             return self.watched(measure)
         except FabricUnavailable as reason:
             say(f"{reason}\nShown instead: what another machine measured (RECORDED).")
-        recorded = filter(self.has, records.load(recording, recorded=True, experiment=experiment))
+        recorded = filter(self.has, catalogue.experiment(experiment).recorded())
         kept = [record for record in recorded if cases is None or record.case in cases]
         if not kept:
-            raise LookupError(f"no links can be made here, and {recording} has nothing of {self}.")
+            there = f"the recording of {experiment} has nothing of {self}"
+            raise LookupError(f"no links can be made here, and {there}.")
         return kept
 
 

@@ -1,10 +1,12 @@
 import re
 from dataclasses import replace
+from types import SimpleNamespace
 
 import torch
 import torch.distributed as dist
 from pytest import fixture, mark, raises, skip
 
+from course import catalogue
 from course.notebooks import tree
 from course.place import Place, launch, on_gpus
 from labkit import device
@@ -30,17 +32,19 @@ def made_at(place, case="one"):
     return place.record(case, [[0.1]] * place.world_size, experiment=NAME)
 
 
-@fixture
-def recording(tmp_path):
-    """What two places measured: two hosts, and three on loopback."""
+@fixture(autouse=True)
+def recording(monkeypatch):
+    """What two places measured, recorded as of a lesson: two hosts, and three on loopback."""
     places = (Place(2, "1gbit"), Place(3))
     made = [made_at(place, case) for place in places for case in ("one", "other")]
-    return records.save(made, tmp_path / "recording.json")
+    kept = [replace(record, tier=Tier.RECORDED) for record in made]
+    lesson = SimpleNamespace(recorded=lambda: kept)
+    monkeypatch.setattr(catalogue, "experiment", {NAME: lesson}.__getitem__)
 
 
-def test_loopback_is_measured(recording):
+def test_loopback_is_measured():
     place = Place(hosts=1, ranks_per_host=3)
-    (record,) = place.records(measure, recording=recording, experiment=NAME)
+    (record,) = place.records(measure, experiment=NAME)
     assert (record.tier, record.world_size) == (Tier.MEASURED, 3)
     assert record.params == {"hosts": 1, "rate": "loopback", "way": 1}
     assert record.provenance.backend == "gloo"
@@ -49,26 +53,25 @@ def test_loopback_is_measured(recording):
 
 @mark.slow
 @mark.parametrize("fabric", [None, Fabric.rails(servers=1, cards=2, rate="1gbit", inside="1gbit")])
-def test_links_are_emulated(fabric, recording):
+def test_links_are_emulated(fabric):
     place = Place(2, "1gbit", fabric=fabric)
     try:
         with place.up():
             pass
     except FabricUnavailable as reason:
         skip(str(reason))
-    (record,) = place.records(measure, recording=recording, experiment=NAME)
+    (record,) = place.records(measure, experiment=NAME)
     assert (record.tier, record.world_size) == (Tier.EMULATED, 2)
 
 
-def test_without_links_what_was_recorded_of_the_place_is_shown(recording, monkeypatch, capsys):
+def test_without_links_what_was_recorded_of_the_place_is_shown(monkeypatch, capsys):
     monkeypatch.setenv("LABKIT_NO_FABRIC", "test")
-    kept = {"recording": recording, "experiment": NAME}
-    shown = Place(2, "1gbit").records(measure, **kept, cases=["other", "third"])
+    shown = Place(2, "1gbit").records(measure, experiment=NAME, cases=["other", "third"])
     assert [(r.case, r.tier, r.world_size) for r in shown] == [("other", Tier.RECORDED, 2)]
     assert "Shown instead" in capsys.readouterr().out
     for another in (Place(3, "1gbit"), Place(2, "1gbit", ranks_per_host=2)):
         with raises(LookupError, match="nothing of Place"):
-            another.records(measure, **kept)
+            another.records(measure, experiment=NAME)
 
 
 def test_beside_gpus_a_lesson_launches_on_the_cpu(monkeypatch):

@@ -21,7 +21,6 @@ from labkit.measure.records import Record
 from labkit.ranks import torchrun
 
 NAME = "coalesced-broadcast"
-RECORDING = Path(__file__).with_name("recording.json")
 ROUNDS, IN_A_ROUND = 4, 3  # rounds of an experiment; broadcasts of each way in a round
 IN_A_ROUND_OF = {"E": 4}
 """Other rounds: what E leaves is as small as what the new pages of 25 MB vary by."""
@@ -113,7 +112,7 @@ def compare(
         every = catalogue.experiment(NAME).recorded()
     else:
         place = place or Place(2, rate)
-        every = place.records(measure, recording=RECORDING, experiment=NAME, cases=possible)
+        every = place.records(measure, experiment=NAME, cases=possible)
     return [record for record in every if of_experiment(record) == params]
 
 

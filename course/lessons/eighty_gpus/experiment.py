@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,7 +17,6 @@ from labkit.measure.tables import Table
 from labkit.ranks import torchrun
 
 NAME = "rails"
-RECORDING = Path(__file__).with_name("recording.json")
 SERVERS, CARDS = 3, (1, 2, 4)
 RATE, INSIDE = "20mbit", "800mbit"
 CARD = 0.9927 * 20e6 / 8
@@ -54,8 +52,8 @@ def measure(
         ways = [arm["way"] for arm in arms.values() if arm["cards"] == cards]
         rails = Fabric.rails(servers=SERVERS, cards=cards, rate=RATE, inside=INSIDE)
         place = Place(hosts=SERVERS, rate=RATE, ranks_per_host=cards, fabric=rails)
-        kept = {"recording": RECORDING, "experiment": NAME, "cases": ways}
-        for record in place.records(partial(_on, ways=ways, perf=perf), say=say, **kept):
+        in_turn = partial(_on, ways=ways, perf=perf)
+        for record in place.records(in_turn, experiment=NAME, cases=ways, say=say):
             records[cards, record.case] = record
     return {name: records[arm["cards"], arm["way"]] for name, arm in arms.items()}
 

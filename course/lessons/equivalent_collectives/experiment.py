@@ -11,7 +11,6 @@ import functools
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from pathlib import Path
 from statistics import median
 from typing import Any
 
@@ -30,7 +29,6 @@ from labkit.measure.records import Record, Tier
 from labkit.measure.tables import Table
 
 NAME = "equivalent-collectives"
-RECORDING = Path(__file__).with_name("recording.json")
 FOUR = Place(hosts=4, rate="200mbit")
 NBYTES = 2 * 2**20
 """S. A multiple of 2 x 4096 x ranks, so that payload can be told from headers."""
@@ -57,7 +55,7 @@ def compare(
     nbytes = divisible(nbytes, place.world_size)
     ways = {**ways, **{name + programs.QUARTER: way for name, way in ways.items() if quarters}}
     measure = functools.partial(measured, ways=ways, nbytes=nbytes, iters=iters)
-    every = place.records(measure, recording=RECORDING, experiment=NAME, cases=ways, say=say)
+    every = place.records(measure, experiment=NAME, cases=ways, say=say)
     own = runs.in_world(every, "")
     by_way = runs.by_case(r for r in own if r.nbytes == programs.given(r.case, nbytes))
     if missing := ways.keys() - by_way.keys():

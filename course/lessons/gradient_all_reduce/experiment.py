@@ -7,7 +7,6 @@ apart: waiting for the last rank, and moving bytes.
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from pathlib import Path
 from statistics import fmean, median
 from typing import Any, NamedTuple
 
@@ -22,8 +21,6 @@ from labkit.measure.trace import Kind, Span
 from labkit.ranks import torchrun
 
 NAME = "gradient-all-reduce"
-RECORDING = Path(__file__).with_name("recording.json")
-OURS = {"recording": RECORDING, "experiment": NAME}
 HOSTS, RATE, THIN = 4, "2gbit", "430mbit"
 """The thread's two bus bandwidths are 4.7 times apart; so are these two rates."""
 SMALL = 256
@@ -89,10 +86,10 @@ def on_hosts(program: Callable, *args: Any, case: str | None = None) -> Record:
 
     try:
         say = print if case else quiet
-        (record,) = hosts().records(measure, say=say, cases={case}, **OURS)
+        (record,) = hosts().records(measure, say=say, cases={case}, experiment=NAME)
     except LookupError:
         print("No links can be made here; this runs on loopback.")
-        (record,) = Place(HOSTS).records(measure, **OURS)
+        (record,) = Place(HOSTS).records(measure, experiment=NAME)
     return record
 
 
@@ -202,7 +199,7 @@ def as_posted(program: Callable = programs.as_posted, place: Place | None = None
         common = {"experiment": NAME, "params": {"world_size": here.world_size}}
         return [here.record("loop", [loop], **common), here.record("benchmark", [alone], **common)]
 
-    return (place or hosts()).records(measure, cases=("loop", "benchmark"), **OURS)
+    return (place or hosts()).records(measure, cases=("loop", "benchmark"), experiment=NAME)
 
 
 PARTS_OF_A_STEP = "the six", "the first call", "the whole step"
@@ -220,7 +217,7 @@ def small_calls() -> Record:
         ranks = here.launch(programs.time_in_a_row, SMALL)
         return [here.record(case, ranks, experiment=NAME, collective="all_reduce", nbytes=SMALL)]
 
-    (record,) = hosts().records(measure, cases={case}, **OURS)
+    (record,) = hosts().records(measure, cases={case}, experiment=NAME)
     return record
 
 
@@ -265,7 +262,7 @@ def cure(program: Callable = programs.with_copies, place: Place | None = None) -
         return records
 
     cases = set(map(cure_case, programs.CURE))
-    return (place or hosts()).records(measure, cases=cases, **OURS)
+    return (place or hosts()).records(measure, cases=cases, experiment=NAME)
 
 
 def cure_case(arm: tuple[str, str, str]) -> str:

@@ -5,15 +5,15 @@ from dataclasses import replace
 
 from pytest import mark
 
+from course import catalogue
 from course.lessons.eighty_gpus import experiment, logs, pictures, programs
 from course.runs import by_case
-from labkit.measure import records
 from labkit.show import alt_text
 from tests.course.lessons.cells import Cells
 
 LESSON = Cells("07_eighty_gpus")
 ONE, EACH, LEVELS, ALL = experiment.CASES
-RECORDED = records.load(experiment.RECORDING)
+RECORDED = catalogue.experiment(experiment.NAME).recorded()
 RUNS = {c: by_case([r for r in RECORDED if r.params["cards"] == c]) for c in experiment.CARDS}
 
 

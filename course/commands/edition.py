@@ -1,4 +1,4 @@
-"""`python -m course edition`: run the lessons and build the course as a web site."""
+"""`python -m course edition`: run lessons that have changed; build the course as a web site."""
 
 import argparse
 import sys
@@ -11,18 +11,21 @@ def configure(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
     site = Path("build/edition")
     parser.add_argument("--out", type=Path, default=site, help=f"folder to write ({site})")
-    purpose = (
-        "take lessons as they ran last (OUT-runs), or as they ran on a calm machine (FOLDER, an "
+    parser.add_argument(
+        "--reuse",
+        metavar="FOLDER",
+        type=Path,
+        help="take lessons as they ran on a calm machine (FOLDER, an OUT-runs from there) where "
+        "their cells are the same; without it, as they ran here last (OUT-runs) where cells and "
+        "code are the same",
     )
-    purpose += "OUT-runs from there), where their cells are the same; run only the others"
-    given = {"nargs": "?", "type": Path, "const": True, "default": False}
-    parser.add_argument("--reuse", metavar="FOLDER", help=purpose, **given)
+    parser.add_argument("--anew", action="store_true", help="run all lessons, changed or not")
 
 
 def main(options: argparse.Namespace) -> int:
     """Build the site, print where it lies; return 1 where it cannot be built."""
     try:
-        front = edition.build(options.out, reuse=options.reuse)
+        front = edition.build(options.out, calm=options.reuse, anew=options.anew)
     except RuntimeError as error:
         print(error, file=sys.stderr)
         return 1

@@ -8,6 +8,7 @@ where a lesson first uses them; exercises come without their solutions.
 """
 
 import ast
+import hashlib
 import importlib
 import re
 import shutil
@@ -37,6 +38,7 @@ FILES = (  # what pages link besides
     *("course/predictions/questions/*", "course/play/frame.js", "Dockerfile"),
     "LICENSE*",
 )
+CODE = "course-code"  # of a kept run: the digest of the code that it ran with
 _WIDGET = "application/vnd.jupyter.widget-view+json"
 _FOLDED_TEXT = re.compile("<details><summary>When you have run it")
 _SEEN = "When you have seen the result"
@@ -48,12 +50,13 @@ _NOT_PROSE = re.compile(
 """Code, links, formulas, tags, headings, tables: nothing in them is linked to the glossary."""
 
 
-def build(out: Path, *, reuse: bool | Path = False) -> Path:
+def build(out: Path, *, calm: Path | None = None, anew: bool = False) -> Path:
     """Run the lessons, build the site in the folder `out`, whose content goes; return its front.
 
     The same site lies beside it as `out`.zip, to be handed on: unpacked, it opens without a server.
-    Each executed lesson is kept, in `out`-runs. With `reuse` a lesson whose cells are still those
-    that were run is taken from there, or from the folder that it names; only the others run.
+    Each executed lesson is kept, in `out`-runs, and runs again only when its cells or the code of
+    course or labkit have changed since, or all are to run `anew`. From a folder `calm`, an
+    `out`-runs of another machine, a lesson is taken whose cells are the same; only others run.
 
     What Sphinx reads stays beside it, in `out`-source, and is built again without running anything
     by `python -m sphinx -c docs/edition SOURCE OUT`. `RuntimeError` says that Sphinx or what it
@@ -64,9 +67,9 @@ def build(out: Path, *, reuse: bool | Path = False) -> Path:
     source = out.with_name(f"{out.name}-source")
     for folder in (source, out):
         shutil.rmtree(folder, ignore_errors=True)
-    runs = reuse if isinstance(reuse, Path) else out.with_name(f"{out.name}-runs")
+    runs = calm or out.with_name(f"{out.name}-runs")
     beside = {_name(path): path.read_bytes() for pattern in FILES for path in ROOT.glob(pattern)}
-    for name, content in [*beside.items(), *pages(runs, reuse=bool(reuse))]:
+    for name, content in [*beside.items(), *pages(runs, any_code=calm is not None, anew=anew)]:
         path = source / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(content if isinstance(content, bytes) else content.encode())
@@ -82,11 +85,11 @@ def build(out: Path, *, reuse: bool | Path = False) -> Path:
     return out / "index.html"
 
 
-def pages(runs: Path, *, reuse: bool = False) -> Iterator[tuple[str, str]]:
-    """Run the lessons, or reuse their runs; yield what Sphinx reads: each path and its text."""
+def pages(runs: Path, **kept: bool) -> Iterator[tuple[str, str]]:
+    """Run the lessons, or take kept runs as `_ran` does; yield what Sphinx reads: paths, texts."""
     lessons, exercises = lesson_files(), sorted((ROOT / "exercises").glob("*.ipynb"))
     for path in lessons:
-        yield _name(path), files.dumps(prepared(_ran(path, runs, reuse=reuse), terms()))
+        yield _name(path), files.dumps(prepared(_ran(path, runs, **kept), terms()))
     for path in exercises:
         page = prepared(files.read(path), [])
         hint = f"*To run it: `python -m course start`, then `work/{_name(path)}`.*"
@@ -117,19 +120,34 @@ def pages(runs: Path, *, reuse: bool = False) -> Iterator[tuple[str, str]]:
     yield "index.md", front
 
 
-def _ran(path: Path, runs: Path, *, reuse: bool) -> NotebookNode:
-    """Run a lesson and keep it, or take the kept one where its cells have not changed."""
+def _ran(path: Path, runs: Path, *, any_code: bool = False, anew: bool = False) -> NotebookNode:
+    """Run a lesson and keep it, or take the kept one where neither cells nor code have changed.
+
+    With `any_code` the cells alone decide, as they do for runs of another machine.
+    """
     kept = runs / path.relative_to(ROOT)
-    if reuse and kept.exists():
+    if kept.exists() and not anew:
         before, now = files.read(kept), files.read(path)
-        if [cell.source for cell in before.cells] == [cell.source for cell in now.cells]:
+        same_cells = [cell.source for cell in before.cells] == [cell.source for cell in now.cells]
+        if same_cells and (any_code or before.metadata.get(CODE) == _code()):
             when = datetime.fromtimestamp(kept.stat().st_mtime)
             print(f"{_name(path)}: as it ran on {when:%Y-%m-%d at %H:%M}")
             return before
     print(f"running {_name(path)}")
     ran = files.execute(path, LABKIT_STATIC="1")  # no sliders
+    ran.metadata[CODE] = _code()
     files.write(ran, kept)
     return ran
+
+
+def _code() -> str:
+    """Return a digest of all files of course and labkit, which lessons run with."""
+    digest = hashlib.sha256()
+    for folder in ("course", "labkit"):
+        for path in sorted((ROOT / folder).rglob("*")):
+            if path.is_file() and "__pycache__" not in path.parts:
+                digest.update(path.read_bytes())
+    return digest.hexdigest()
 
 
 def _name(path: Path) -> str:

@@ -107,15 +107,25 @@ def test_every_link_to_a_term_finds_its_heading_in_jupyterlab_and_here():
     assert edition.slug("CPU quota") == "CPU-quota" and edition.slug("A  page") == "a--page"
 
 
-def test_a_kept_run_is_used_until_its_lesson_changes(monkeypatch, tmp_path):
+def test_a_kept_run_is_used_until_its_lesson_or_the_code_changes(monkeypatch, tmp_path):
     lesson = tmp_path / "notebooks" / "01_a.ipynb"
     monkeypatch.setattr(edition, "ROOT", tmp_path)
     ran = []
     execute = lambda path, **_: ran.append(path) or files.read(path)  # noqa: E731
     monkeypatch.setattr(edition.files, "execute", execute)
-    for source, reuse, runs in (("1", True, 1), ("1", True, 1), ("2", True, 2), ("2", False, 3)):
+    steps = [
+        ("1", "a = 1", {}, 1),
+        ("1", "a = 1", {}, 1),
+        ("2", "a = 1", {}, 2),
+        ("2", "a = 2", {}, 3),
+        ("2", "a = 3", {"any_code": True}, 3),
+        ("2", "a = 2", {"anew": True}, 4),
+    ]
+    (tmp_path / "labkit").mkdir()
+    for source, code, how, runs in steps:
         files.write(files.canonical(notebook(cell("a", source))), lesson)
-        made = edition._ran(lesson, tmp_path / "runs", reuse=reuse)
+        (tmp_path / "labkit" / "launcher.py").write_text(code)
+        made = edition._ran(lesson, tmp_path / "runs", **how)
         assert made.cells[0].source == source and len(ran) == runs
 
 
@@ -143,7 +153,7 @@ def site(tmp_path_factory, ran):
         patch.setattr(edition, "GUIDES", edition.GUIDES[:1])
         patch.setattr(edition, "pages", few)
         patch.setattr(edition.files, "execute", lambda path, **_: copy.deepcopy(ran))
-        edition.build(folder / "html", reuse=folder / "calm")
+        edition.build(folder / "html", calm=folder / "calm")
     kept = list((folder / "calm").rglob("*.ipynb"))
     assert len(kept) == 1, "runs are kept where they were sought"
     handler = type("Quiet", (http.server.SimpleHTTPRequestHandler,), {"log_message": lambda *a: 0})

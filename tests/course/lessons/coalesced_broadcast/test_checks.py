@@ -68,18 +68,6 @@ def by_a_set_of_types(tensors, cap, src):
             land(*send(members, src))
 
 
-def types_of(tensors):
-    return {tensor.dtype for tensor in tensors}
-
-
-def by_types_of_a_helper(tensors, cap, src):
-    """The set is made elsewhere."""
-    for dtype in types_of(tensors):
-        of_type = [tensor for tensor in tensors if tensor.dtype == dtype]
-        for members in all_closed(of_type, cap):
-            land(*send(members, src))
-
-
 def each_alone(tensors, cap, src):
     for tensor in tensors:
         land(*send([tensor], src))
@@ -130,7 +118,6 @@ def one_for_all(tensors, cap, src):
     ("answer", "words"),
     [
         (by_a_set_of_types, "or in an order that comes from values, sets or the rank"),
-        (by_types_of_a_helper, "or in an order that comes from values, sets or the rank"),
         (each_alone, "each tensor has a call to itself"),
         (cap_in_elements, "the cap is in bytes, not in elements"),
         (never_unpacked, "copy the buffer back into it"),

@@ -26,50 +26,8 @@ def summed():
     return sums(gradients(), ("weight", "bias"))
 
 
-def summed_in_a_call_of_set():
-    of = gradients()
-    for name in set(of):
-        dist.all_reduce(of[name])
-    return [of["weight"][0].item(), of["bias"][0].item()]
-
-
-def summed_in_a_display():
-    of = gradients()
-    for name in {"weight", "bias"}:
-        dist.all_reduce(of[name])
-    return [of["weight"][0].item(), of["bias"][0].item()]
-
-
-def summed_as_a_set_gives_them():
-    of, names = gradients(), {"weight", "bias"}
-    while names:
-        dist.all_reduce(of[names.pop()])
-    return [of["weight"][0].item(), of["bias"][0].item()]
-
-
-def summed_in_a_comprehension():
-    of = gradients()
-    for name in {name.lower() for name in of}:
-        dist.all_reduce(of[name])
-    return [of["weight"][0].item(), of["bias"][0].item()]
-
-
-def summed_in_an_intersection():
-    of = gradients()
-    for name in of.keys() & {"weight", "bias", "scale"}:
-        dist.all_reduce(of[name])
-    return [of["weight"][0].item(), of["bias"][0].item()]
-
-
-def in_any_order(names):
-    return [*{*names}]
-
-
-def summed_in_the_order_of_a_helper():
-    of = gradients()
-    for name in in_any_order(of):
-        dist.all_reduce(of[name])
-    return [of["weight"][0].item(), of["bias"][0].item()]
+def summed_in_the_order_of_a_set():
+    return sums(gradients(), {"weight", "bias"})
 
 
 def summed_in_a_sorted_set():

@@ -110,12 +110,7 @@ def test_a_cure_is_accepted(number, cure):
 @pytest.mark.parametrize(
     "number, version, words",
     [
-        (1, cures.summed_in_a_call_of_set, "order of its own in sets: rank 0 returns [2.0,"),
-        (1, cures.summed_in_a_display, "order of its own in sets: rank 0 returns [2.0,"),
-        (1, cures.summed_as_a_set_gives_them, "order of its own in sets: rank 0 returns [2.0,"),
-        (1, cures.summed_in_a_comprehension, "order of its own in sets: rank 0 returns [2.0,"),
-        (1, cures.summed_in_an_intersection, "order of its own in sets: rank 0 returns [2.0,"),
-        (1, cures.summed_in_the_order_of_a_helper, "order of its own in sets: rank 0 returns"),
+        (1, cures.summed_in_the_order_of_a_set, "order of its own in sets: rank 0 returns [2.0,"),
         (1, cures.averaged, "these are means"),
         (1, cures.summed_with_barriers, "it does not cure what keeps them apart"),
         (2, partial(cures.odd_ranks_receive_first, (0, 1)), "in odd_ranks_receive_first, line"),

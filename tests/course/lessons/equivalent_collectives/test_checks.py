@@ -20,10 +20,11 @@ def exchange(outgoing, incoming, dst, src):
     sending.wait()
 
 
-def ring(tensor):
+def ring(tensor, *, turns=2, exchange=exchange):
+    """Add chunks up in a first turn, and pass on the sums in a second."""
     rank, n = dist.get_rank(), dist.get_world_size()
     chunks = tensor.view(-1).tensor_split(n)
-    for step in range(2 * (n - 1)):
+    for step in range(turns * (n - 1)):
         adds, target = step < n - 1, chunks[(rank - 2 - step) % n]
         incoming = torch.empty_like(target) if adds else target
         exchange(chunks[(rank - 1 - step) % n], incoming, (rank + 1) % n, (rank - 1) % n)
@@ -31,22 +32,29 @@ def ring(tensor):
             target += incoming
 
 
+def double(tensor, n):
+    """Exchange everything with the rank at a distance of 1, 2, 4, ... below n."""
+    rank, distance = dist.get_rank(), 1
+    other = torch.empty_like(tensor)
+    while distance < n:
+        exchange(tensor, other, rank ^ distance, rank ^ distance)
+        tensor.add_(other)
+        distance *= 2
+
+
 def folded(tensor):
     """Hand over before and after; in between double among a power of two."""
     rank, n = dist.get_rank(), dist.get_world_size()
-    p, distance = 1 << (n.bit_length() - 1), 1
-    other = torch.zeros_like(tensor)
+    p = 1 << (n.bit_length() - 1)
     if rank >= p:
         dist.send(tensor, rank - p)
         dist.recv(tensor, rank - p)
         return
     if rank + p < n:
-        dist.recv(other, rank + p)
-    tensor.add_(other)
-    while distance < p:
-        exchange(tensor, other, rank ^ distance, rank ^ distance)
-        tensor.add_(other)
-        distance *= 2
+        handed_over = torch.empty_like(tensor)
+        dist.recv(handed_over, rank + p)
+        tensor.add_(handed_over)
+    double(tensor, p)
     if rank + p < n:
         dist.send(tensor, rank + p)
 
@@ -116,44 +124,29 @@ def test_right_answers_pass_with_what_they_reached(number, answer, reached, caps
 
 
 def one_turn(tensor):
-    """Only the first turn of the ring: each rank has the sum of one chunk."""
-    rank, n = dist.get_rank(), dist.get_world_size()
-    chunks = tensor.view(-1).tensor_split(n)
-    for step in range(n - 1):
-        target = chunks[(rank - 2 - step) % n]
-        incoming = torch.empty_like(target)
-        exchange(chunks[(rank - 1 - step) % n], incoming, (rank + 1) % n, (rank - 1) % n)
-        target += incoming
+    """Each rank has the sum of one chunk."""
+    ring(tensor, turns=1)
 
 
 def on_a_copy(tensor):
     ring(tensor.clone())
 
 
+def exchange_and_touch(outgoing, incoming, dst, src):
+    """Write into what is sent before the send is over."""
+    receiving, sending = irecv(incoming, src), isend(outgoing, dst)
+    receiving.wait()
+    outgoing.add_(0)
+    sending.wait()
+
+
 def touching_what_still_leaves(tensor):
-    """A ring that writes into the chunk it sends before the send is over."""
-    rank, n = dist.get_rank(), dist.get_world_size()
-    chunks = tensor.view(-1).tensor_split(n)
-    for step in range(2 * (n - 1)):
-        adds, target = step < n - 1, chunks[(rank - 2 - step) % n]
-        outgoing = chunks[(rank - 1 - step) % n]
-        incoming = torch.empty_like(target) if adds else target
-        receiving, sending = irecv(incoming, (rank - 1) % n), isend(outgoing, (rank + 1) % n)
-        receiving.wait()
-        outgoing.add_(0)
-        sending.wait()
-        if adds:
-            target += incoming
+    ring(tensor, exchange=exchange_and_touch)
 
 
 def without_folding(tensor):
-    """Doubling that takes every n for a power of two."""
-    rank, n, distance = dist.get_rank(), dist.get_world_size(), 1
-    other = torch.zeros_like(tensor)
-    while distance < n:
-        exchange(tensor, other, rank ^ distance, rank ^ distance)
-        tensor.add_(other)
-        distance *= 2
+    """Takes every n for a power of two."""
+    double(tensor, dist.get_world_size())
 
 
 def chain(tensor, src=0):

@@ -118,39 +118,31 @@ def takes_each_ranks_median(call, **counts):
 def starts_before_it_meets(call, **counts):
     """Wrong: the barrier is timed with the call."""
 
-    def with_the_barrier(call):
-        start = time.perf_counter()
+    def barrier_and_call():
         dist.barrier()
         call()
-        return time.perf_counter() - start
 
-    return stopwatch(call, **counts, sample=with_the_barrier)
+    return stopwatch(barrier_and_call, **counts, sample=timed_at_once)
 
 
 def swallows_exceptions(call, **counts):
     """Wrong: a call that fails is timed as if it had worked."""
 
-    def tried(call):
-        dist.barrier()
-        start = time.perf_counter()
+    def tried():
         with contextlib.suppress(Exception):
             call()
-        return time.perf_counter() - start
 
-    return stopwatch(call, **counts, sample=tried)
+    return stopwatch(tried, **counts)
 
 
 def prints_inside(call, **counts):
     """Wrong: a print is timed with the call."""
 
-    def told(call):
-        dist.barrier()
-        start = time.perf_counter()
+    def call_and_print():
         call()
         print()
-        return time.perf_counter() - start
 
-    return stopwatch(call, **counts, sample=told)
+    return stopwatch(call_and_print, **counts)
 
 
 def takes_one_above_the_middle(call, **counts):
@@ -414,8 +406,7 @@ def leaves_out_a_cpu_of_the_mask(reading):
     """Wrong: of "0-47" both ends count."""
 
     def distance(part):
-        first, *last = part.split("-")
-        return int(last[0] if last else first) - int(first)
+        return size(part) - 1
 
     return confinement(reading, size=distance)
 

@@ -87,15 +87,17 @@ def show(program, *args, **options):
 """
 
 
-def of_two_ranks(box, source, **settings):
-    done = box.run(2, JOB + source, ranks=2, **settings)
-    return done.stdout.splitlines(), done.stderr
-
-
-def test_8_who_waits_for_a_peer_that_is_gone_waits_on(box):
-    lines, errors = of_two_ranks(
-        box,
-        """
+ENDS = """
+def program():
+    dist.all_reduce(torch.ones(1, device=device()))
+    time.sleep(1.0 if dist.get_rank() else 0)
+    start = time.perf_counter()
+    dist.distributed_c10d.{}_process_group()
+    return time.perf_counter() - start > 0.5
+show(program)
+"""
+JOBS = [
+    ("8: who waits for a peer that is gone waits on", {"BOX_WAIT": "1"}, """
 def program():
     x = torch.ones(1, device=device())
     dist.all_reduce(x)
@@ -108,31 +110,17 @@ def program():
         print(time.perf_counter() - start > 1, flush=True)
         os._exit(0)
 launch(program)
-""",
-        WAIT=1,
-    )
-    assert lines == ["True"], errors
-
-
-def test_9_what_is_asked_for_is_what_the_group_says_and_where_tensors_lie(box):
-    lines, errors = of_two_ranks(
-        box,
-        """
+""", ["True"]),
+    ("9: what is asked for is what the group says and where tensors lie", {}, """
 def program():
     return dist.get_backend(), str(torch.ones(1, device=device()).device)
 show(program)
 show(program, backend="gloo")
-""",
-    )
-    both = "cpu:gloo,cuda:nccl"
-    assert lines[0] == f"[('{both}', 'cuda:0'), ('{both}', 'cuda:1')]", errors
-    assert lines[1] == "[('gloo', 'cpu'), ('gloo', 'cpu')]", errors
-
-
-def test_10_a_groups_first_call_makes_its_communicator(box):
-    lines, errors = of_two_ranks(
-        box,
-        """
+""", [
+        "[('cpu:gloo,cuda:nccl', 'cuda:0'), ('cpu:gloo,cuda:nccl', 'cuda:1')]",
+        "[('gloo', 'cpu'), ('gloo', 'cpu')]",
+    ]),
+    ("10: a group's first call makes its communicator", {"BOX_CONNECT": "0.3"}, """
 def program():
     x, group, times = torch.ones(1, device=device()), dist.new_group([0, 1]), []
     dist.all_reduce(x)
@@ -142,48 +130,18 @@ def program():
         times.append(time.perf_counter() - start)
     return times[0] > 0.3 > times[1]
 show(program)
-""",
-        CONNECT=0.3,
-    )
-    assert lines == ["[True, True]"], errors
-
-
-def test_10_two_ranks_on_one_gpu_are_refused(box):
-    lines, errors = of_two_ranks(
-        box,
-        """
+""", ["[True, True]"]),
+    ("10: two ranks on one GPU are refused", {}, """
 def program():
     try:
         dist.all_reduce(torch.ones(1, device="cuda:0"))
     except dist.DistBackendError as error:
         return "Duplicate GPU" in str(error)
 show(program)
-""",
-    )
-    assert lines == ["[True, True]"], errors
-
-
-@pytest.mark.parametrize("way, waits", [("destroy", True), ("_abort", False)])
-def test_11_to_destroy_a_group_waits_for_its_peers_and_to_abort_it_does_not(way, waits, box):
-    lines, errors = of_two_ranks(
-        box,
-        f"""
-def program():
-    dist.all_reduce(torch.ones(1, device=device()))
-    time.sleep(1.0 if dist.get_rank() else 0)
-    start = time.perf_counter()
-    dist.distributed_c10d.{way}_process_group()
-    return time.perf_counter() - start > 0.5
-show(program)
-""",
-    )
-    assert lines == [f"[{waits}, False]"], errors
-
-
-def test_12_a_barrier_of_nccls_guesses_its_gpu_and_says_so(box):
-    lines, errors = of_two_ranks(
-        box,
-        """
+""", ["[True, True]"]),
+    ("11: to destroy a group waits for its peers", {}, ENDS.format("destroy"), ["[True, False]"]),
+    ("11: to abort it does not", {}, ENDS.format("_abort"), ["[False, False]"]),
+    ("12: a barrier of NCCL's guesses its GPU and says so", {}, """
 def program():
     with warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("always")
@@ -192,6 +150,13 @@ def program():
         dist.barrier(device_ids=[dist.get_rank()])
     return guessed, len(told)
 show(program, backend="nccl")
-""",
-    )
-    assert lines == ["[(1, 1), (0, 0)]"], errors
+""", ["[(1, 1), (0, 0)]"]),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("more", "source", "says"), [row[1:] for row in JOBS], ids=[row[0] for row in JOBS]
+)
+def test_a_job_of_two_ranks_keeps_to_the_rule(more, source, says, box):
+    done = box.run(2, JOB + source, ranks=2, more=more)
+    assert done.stdout.splitlines() == says, done.stderr

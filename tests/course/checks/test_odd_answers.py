@@ -44,31 +44,26 @@ class Something:
 ODD = [
     *(None, ..., True, False, 0, 1, -1, 10**40, 1.5, math.nan, math.inf, -math.inf, 1j),
     *(Decimal("1.5"), Fraction(1, 3), timedelta(seconds=1), Path("a"), Something(), Something, len),
-    *(
-        "",
-        " ",
-        "a",
-        "z",
-        "a, b",
-        "1,5",
-        "\x00",
-        "é",
-        b"a",
-        bytearray(2),
-        memoryview(b"a"),
-        range(3),
-    ),
+    *("", " ", "a", "z", "a, b", "1,5", "\x00", "é"),
+    *(b"a", bytearray(2), memoryview(b"a"), range(3)),
     *([], (), {}, set(), frozenset(), [[]], [None], [...], (1, 2), [1, [2, [3]]], {1: 2}),
     *({"a": None}, {(1, 2)}, [([1], [2])], (1, (2,)), deque([1]), OrderedDict(a=1), Counter("a")),
     *(np.array(1), np.array([]), torch.zeros(0), torch.zeros(2, 2), iter([1]), map(str, [1])),
 ]
+
+
+def check_audit(verdicts):
+    """Judge what stands for the verdicts, which are a value in its cell."""
+    checks_6.check_audit(verdicts())
+
+
 WITHOUT_RANKS = [
     *(checks_1.check_cpus_like_ours, checks_1.check_first_slower, checks_1.check_confinement),
     *(checks_2.check_reading, checks_2.check_cap, checks_2.WHO.check, checks_2.check_turned),
     *(checks_3.WHO.check, checks_3.check_cap, checks_4.check_best_ways, checks_4.check_shares),
     *(checks_4.check_reading, checks_4.check_contention, checks_5.check_trace),
     *(checks_5.check_inference_program, checks_5.check_repair, checks_5.check_activations),
-    *(checks_5.check_order, checks_5b.check_reading, checks_6.check_crossing),
+    *(checks_5.check_order, checks_5b.check_reading, check_audit, checks_6.check_crossing),
     *(checks_7.check_slow_pairs, checks_7.check_placement, checks_7.check_level),
 ]
 CURES = [partial(checks_5b.check_cure, number) for number in checks_5b.CURES]
@@ -132,10 +127,3 @@ def here(program, *args, world_size, **options):
         with mock.patch.object(dist, "get_rank", lambda group=None, rank=rank: rank):
             results.append(Parcel.of(program(*args)).load())
     return results
-
-
-def test_whatever_stands_for_the_verdicts_only_a_refusal_is_raised():
-    for value in ODD:
-        with contextlib.suppress(CheckFailed, NotImplementedError):
-            checks_6.check_audit(value)
-            raise AssertionError(f"accepted: {value!r}")

@@ -23,9 +23,9 @@ def median(program, *args, **options):
     return summarize(slowest(launch(program, *args, **options))).median
 
 
-def send_to_1(nbytes):
+def send(nbytes, src=0, dst=1):
     x = torch.ones(nbytes // 4)
-    actions = {0: lambda: dist.send(x, 1), 1: lambda: dist.recv(x, 0)}
+    actions = {src: lambda: dist.send(x, dst), dst: lambda: dist.recv(x, src)}
     return time_calls(actions.get(dist.get_rank(), lambda: None), warmup=1, iters=3)
 
 
@@ -52,7 +52,7 @@ def test_time_is_bytes_over_the_line_rate():
     hosts, nbytes = 2, NBYTES // 2
     with Fabric.star(hosts=hosts, rate=RATE) as fabric:
         payload, there = fabric.payload_rate(0, 1), {"world_size": hosts, "fabric": fabric}
-        one_transfer = ratio(nbytes / payload, send_to_1, nbytes, **there)
+        one_transfer = ratio(nbytes / payload, send, nbytes, **there)
         assert one_transfer == pytest.approx(1, abs=0.03)
         ideal = 2 * (hosts - 1) / hosts * nbytes / payload
         assert ratio(ideal, ring_all_reduce, nbytes, **there) == pytest.approx(1, abs=0.03)
@@ -111,17 +111,11 @@ def test_two_flows_into_one_nic_share_it():
 @pytest.mark.exhaustive
 def test_each_ordered_pair_has_its_own_rate():
     rates = [["1mbit", "40mbit", "10mbit"], ["20mbit", "1mbit", "1mbit"], ["1mbit"] * 3]
-
-    def program(src, dst, nbytes):
-        x = torch.ones(nbytes // 4)
-        act = {src: lambda: dist.send(x, dst), dst: lambda: dist.recv(x, src)}
-        return time_calls(act.get(dist.get_rank(), lambda: None), warmup=1, iters=3)
-
     ideal = 0.25  # seconds, long beside a pause of the machine
     with Fabric(rates) as fabric:
         for src, dst in ((0, 1), (0, 2), (1, 0)):
             nbytes = int(ideal * fabric.payload_rate(src, dst))
-            one = ratio(ideal, program, src, dst, nbytes, world_size=3, fabric=fabric)
+            one = ratio(ideal, send, nbytes, src, dst, world_size=3, fabric=fabric)
             assert one == pytest.approx(1, abs=0.05), (src, dst)
 
 
@@ -129,5 +123,5 @@ def test_ranks_of_one_host_speak_over_its_own_loopback():
     with Fabric.star(hosts=2, rate=RATE, ranks_per_host=2) as fabric:
         first, second, third, fourth = (fabric.placement(rank, 4) for rank in range(4))
         assert first == second != third == fourth
-        within = median(send_to_1, NBYTES, world_size=4, fabric=fabric)
+        within = median(send, NBYTES, world_size=4, fabric=fabric)
         assert within < 0.2 * NBYTES / fabric.payload_rate(0, 1)

@@ -4,7 +4,6 @@ Nothing here says how NCCL behaves. It says that the programs end, that messages
 receives, and that a log of NCCL's is read as its source writes it.
 """
 
-import json
 import re
 import time
 from unittest import mock
@@ -12,18 +11,14 @@ from unittest import mock
 import pytest
 import torch.distributed as dist
 
-from course.catalogue import ROOT
 from course.lessons.gradient_all_reduce.programs import vgg11
 from labkit import launch
 from labkit.measure.records import Tier
+from tests.course.lessons.cells import Cells
 
 pytestmark = pytest.mark.slow
 
-CELLS = {
-    cell["id"]: "".join(cell["source"])
-    for cell in json.loads((ROOT / "notebooks" / "gpus.ipynb").read_text())["cells"]
-    if cell["cell_type"] == "code"
-}
+CELLS = Cells("gpus").sources
 
 
 def names_of(*cells):

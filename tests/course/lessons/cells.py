@@ -1,5 +1,7 @@
 """Run single cells of a lesson with names of the test's choosing: can its claims fail?"""
 
+import ast
+import inspect
 import json
 import re
 from pathlib import Path
@@ -23,6 +25,17 @@ def claim(holds, expected, *, measured, records=(), exact=False, ratio=False):
         raise ClaimFailed(f"{expected}: {measured}")
 
 
+def as_read(source, name):
+    """A program of a text, without what only people read: comments, its docstring, types."""
+    [program] = [line for line in ast.parse(source).body if getattr(line, "name", None) == name]
+    if ast.get_docstring(program):
+        del program.body[0]
+    program.returns = None
+    for argument in [node for node in ast.walk(program) if isinstance(node, ast.arg)]:
+        argument.annotation = None
+    return ast.unparse(program)
+
+
 class Cells:
     """A notebook whose cells can be run one by one; its imports are there from the start."""
 
@@ -41,6 +54,11 @@ class Cells:
         self.run(cell, **true)
         with raises(ClaimFailed, match=re.escape(words)):
             self.run(cell, **false)
+
+    def both(self, cell, program):
+        """Return a program as a cell shows it, and as the package has it."""
+        texts = self.sources[cell], inspect.getsource(program)
+        return [as_read(text, program.__name__) for text in texts]
 
     def run(self, *ids, **names):
         """Run cells one after the other; return all names that there are afterwards."""

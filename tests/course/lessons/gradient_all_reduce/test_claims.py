@@ -1,7 +1,6 @@
 """Lesson 02: claims fail with records in which they are false; its board follows the figures."""
 
 import dataclasses
-import inspect
 import re
 from types import SimpleNamespace
 
@@ -121,11 +120,9 @@ def test_a_cure_on_which_rounds_disagree_or_that_no_vote_names_is_not_judged():
 
 
 def test_the_cure_was_recorded_with_the_program_that_its_cell_shows():
-    shown = DEEPER.sources["cure-program"]
-    for function in (experiment.programs.fetch, experiment.programs.with_copies):
-        head, _, body = inspect.getsource(function).partition('"""')
-        body = body.partition('"""\n')[2]
-        assert head.strip() in shown and body in f"{shown}\n"
+    for program in (experiment.programs.fetch, experiment.programs.with_copies):
+        shown, recorded = DEEPER.both("cure-program", program)
+        assert shown == recorded
 
 
 def test_rare_stalls_cost_more_than_jitter():

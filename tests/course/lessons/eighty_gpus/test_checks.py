@@ -29,31 +29,27 @@ def by_the_largest_gap(figures):
     return {pair for pair, gbs in figures.items() if gap > 1.3 and gbs < values[at]}
 
 
-def one_by_one(jobs, way, free=checks.ALL):
-    """Hosts for each job of its pool in a way, tried one after the other; None if there are none.
-
-    Such sequences as a learner may return: sets of hosts, lists of slots.
-    """
-    if not jobs:
-        return []
-    for hosts in map(set, itertools.combinations(way[0] & free, jobs[0])):
-        if not any({*pair} <= hosts for pair in checks.DEAD):
-            others = one_by_one(jobs[1:], way[1:], free - hosts)
-            if others is not None:
-                slots = checks.SLOTS - {"9d"} if way[0] == checks.ALL else checks.SLOTS
-                return [(hosts, [*slots]), *others]
-    return None
+EIGHT = checks.ALL - checks.NINE
+PLACES = {
+    (8, 9): [EIGHT, checks.NINE],
+    (10, 7): [EIGHT | {1, 4}, checks.NINE - {1, 4}],
+    (3, 3, 3, 8): [{1, 2, 3}, {4, 6, 9}, {12, 16, 17}, EIGHT],
+    (5, 4, 4, 4): [{1, 2, 3, 4, 6}, {9, 12, 16, 17}, {5, 7, 8, 10}, {11, 13, 14, 15}],
+    (14, 1, 1, 1): [checks.ALL - {8, 16, 17}, {16}, {17}, {8}],
+}
+"""By the hosts that jobs ask for: hosts for each."""
 
 
-def other_sequences(jobs):
-    """The first way that has hosts for all, where few hosts are in jobs of both groups."""
-    pools = checks.NINE, checks.ALL - checks.NINE, checks.ALL
+def slots_of(hosts):
+    """All slots, or all but 9d where hosts of both groups are together."""
+    is_across = len({host in checks.NINE for host in hosts}) == 2
+    return checks.SLOTS - {"9d"} if is_across else checks.SLOTS
 
-    def across(way):
-        return sum(count for count, pool in zip(jobs, way, strict=True) if pool == checks.ALL)
 
-    ways = sorted(itertools.product(pools, repeat=len(jobs)), key=across)
-    return iter(next(found for way in ways if (found := one_by_one(jobs, way))))
+def in_other_sequences(jobs):
+    """Right: one after the other, hosts in sets, slots in lists."""
+    for hosts in PLACES[tuple(jobs)]:
+        yield hosts, [*slots_of(hosts)]
 
 
 def leaves_its_group(first, second, gpus, *, own_slot=True):
@@ -132,7 +128,7 @@ RIGHT = [
     (checks.check_slow_pairs, lambda figures: [list(pair) for pair in by_the_largest_gap(figures)]),
     (checks.check_rails, programs.all_reduce_along_rings),
     (checks.check_rails, by_level),
-    (checks.check_placement, other_sequences),
+    (checks.check_placement, in_other_sequences),
     (checks.check_level, level),
     (checks.check_level, where_they_start),
 ]
@@ -205,8 +201,7 @@ def place_in_order(jobs, *, dead=()):
             if not any({*pair} <= {*hosts} for pair in dead):
                 break
         free -= {*hosts}
-        is_across = len({host in checks.NINE for host in hosts}) == 2
-        placed.append((hosts, checks.SLOTS - {"9d"} if is_across else checks.SLOTS))
+        placed.append((hosts, slots_of(hosts)))
     return placed
 
 

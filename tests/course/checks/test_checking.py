@@ -177,9 +177,10 @@ def test_sequences_and_sets_stay_what_they_are_and_what_is_yielded_is_a_list():
     assert checking.plain(place for place in range(2)) == [0, 1]
 
 
-def test_figures_of_a_dict_go_by_its_names():
+def test_figures_of_a_dict_go_by_its_names_and_others_by_their_order_in_pairs_too():
     asked = [("GPipe's", 8, {}, ""), ("1F1B's", 4, {}, ""), ("GB beyond 1F1B", 1.5, {}, "")]
     checking.figures({"1F1B": 4, "gb": 1.5, "GPipe": 8}, asked)
     checking.figures({"a": 8, "b": 4, "c": 1.5}, asked)
+    checking.figures((np.array([8, 4]), "1.5 GB"), asked)
     with raises(CheckFailed, match="another figure for 1F1B's"):
         checking.figures({"1F1B": 3, "GB": 1.5, "GPipe": 8}, asked)

@@ -34,13 +34,7 @@ def over_ranks(samples, op=dist.ReduceOp.MAX):
 
 
 def stopwatch(
-    call,
-    *,
-    warmup=5,
-    iters=20,
-    sample=timed,
-    exchange=over_ranks,
-    middle=statistics.median,
+    call, *, warmup=5, iters=20, sample=timed, exchange=over_ranks, middle=statistics.median
 ):
     """Right: time each call by `sample`, `exchange` the times among ranks, take the `middle`."""
     for _ in range(warmup):

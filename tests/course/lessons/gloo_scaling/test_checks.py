@@ -51,7 +51,6 @@ who_pays = checks.check_who_pays
         pytest.param(checks.check_time_call, answers.upper_middle, marks=pytest.mark.timed),
         (cpus, answers.by_numpy_median),
         (slower, lambda: "B) 3 pairs"),
-        (slower, lambda: ("b", "2p / 1.5 x 60 > 200")),
         (check_sum, answers.by_numpy),
         (check_sum, answers.one_sums_for_both),
         (confined, answers.confinement_in_a_list),

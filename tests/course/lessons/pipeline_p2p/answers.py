@@ -66,16 +66,6 @@ def receives_named_as_its_own_sends(rank, *, stages, micro_batches):
     return steps
 
 
-def no_receive_at_all(rank, *, stages, micro_batches):
-    """Wrong: ranks compute and send."""
-    steps = []
-    for k in range(micro_batches):
-        steps.append(Task("F", rank, k))
-        if rank < stages - 1:
-            steps.append(Batch((activation(rank, k),)))
-    return steps
-
-
 def forward(rank, *, stages, micro_batches, task):
     """Compute what `task` says, and move one input and one output at a time."""
     steps = []

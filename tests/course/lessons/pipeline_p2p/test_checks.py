@@ -41,12 +41,9 @@ def counted():
         (checks.check_trace, lambda: " C: in its row they stand late"),
         (checks.check_inference_program, answers.yields_its_steps),
         (checks.check_repair, the_smallest_that_ends),
-        (checks.check_repair, lambda: {1, "3"}),
         (checks.check_repair, lambda: (rank for rank in torch.tensor([3, 1, 3]))),
         (checks.check_activations, counted),
-        (checks.check_activations, lambda: torch.tensor([8, 4, 7, 1.5], requires_grad=True)),
         (checks.check_activations, lambda: ((8, 4, 7), 1.5)),
-        (checks.check_activations, lambda: {"GPipe": 8, "1F1B": 4, "eager 1F1B": 7, "GB": 1.5}),
         (checks.check_consume, answers.consume),
         (checks.check_consume, answers.into_reused_buffers),
         (checks.check_order, answers.by_end),
@@ -106,11 +103,8 @@ def test_a_hang_shows_the_learners_lines_alone(monkeypatch):
     assert "site-packages" not in told and "/checks.py" not in told
 
 
-@pytest.mark.parametrize(
-    "program", [answers.receives_named_as_its_own_sends, answers.no_receive_at_all]
-)
-def test_a_receive_that_is_missing_is_not_called_late(program):
-    told = refusal(checks.check_inference_program, program)
+def test_a_receive_that_is_missing_is_not_called_late():
+    told = refusal(checks.check_inference_program, answers.receives_named_as_its_own_sends)
     assert "F0 0→1, which F0 needs" in told and "activation(0, k)" in told
     assert "post the receive earlier" not in told
 

@@ -76,24 +76,22 @@ def straggler():
     return train(network(8, 128, 0.002), 128, before=elsewhere)
 
 
-def slow_loader():
-    def batches():
-        while True:
-            time.sleep(0.03 if dist.get_rank() == 1 else 0.001)
-            yield torch.ones(2, 128)
+def batches_after(seconds):
+    """Batches that are as long in coming, each."""
+    while True:
+        time.sleep(seconds)
+        yield torch.ones(2, 128)
 
-    return train(network(8, 128, 0.002), 128, loader=batches())
+
+def slow_loader():
+    """Rank 1 waits for its input."""
+    loader = batches_after(0.03 if dist.get_rank() == 1 else 0.001)
+    return train(network(8, 128, 0.002), 128, loader=loader)
 
 
 def slow_loaders():
     """All ranks wait for their input alike."""
-
-    def batches():
-        while True:
-            time.sleep(0.08)
-            yield torch.ones(2, 128)
-
-    return train(network(8, 128, 0.001, 0.14), 128, loader=batches())
+    return train(network(8, 128, 0.001, 0.14), 128, loader=batches_after(0.08))
 
 
 def tiny_buckets():
@@ -137,10 +135,6 @@ def every_micro_batch():
     return train(network(4, 512, 0.001, 6.0), 512, accumulate=4)
 
 
-def one_slow_host():
-    return Fabric.star(hosts=4, rate=["1gbit", "1gbit", "100mbit", "1gbit"])
-
-
 JOBS = {
     "straggler": ("2: rank 1", straggler, 4),
     "slow loader": ("2: rank 1 is late in 11 of 11 steps, through its input", slow_loader, 4),
@@ -158,4 +152,6 @@ JOBS = {
 
 
 def hosts_of(cause):
-    return one_slow_host() if cause == "slow link" else contextlib.nullcontext()
+    if cause == "slow link":
+        return Fabric.star(hosts=4, rate=["1gbit", "1gbit", "100mbit", "1gbit"])
+    return contextlib.nullcontext()

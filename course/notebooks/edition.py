@@ -73,7 +73,7 @@ def build(out: Path, *, calm: Path | None = None, anew: bool = False) -> Path:
         path = source / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(content if isinstance(content, bytes) else content.encode())
-    print("building the pages")
+    print("building the pages", flush=True)
     command = [
         sys.executable, "-m", "sphinx", "-q", "-b", "html", "-c", str(ROOT / SETTINGS),
         "-d", str(out.with_name(f"{out.name}-doctrees")), str(source), str(out),
@@ -133,7 +133,7 @@ def _ran(path: Path, runs: Path, *, any_code: bool = False, anew: bool = False) 
             when = datetime.fromtimestamp(kept.stat().st_mtime)
             print(f"{_name(path)}: as it ran on {when:%Y-%m-%d at %H:%M}")
             return before
-    print(f"running {_name(path)}")
+    print(f"running {_name(path)}", flush=True)  # a log shows it at once, too
     ran = files.execute(path, LABKIT_STATIC="1")  # no sliders
     ran.metadata[CODE] = _code()
     files.write(ran, kept)

@@ -16,22 +16,17 @@ from labkit.show import plots
 ASKER = "the asker: 48 logical CPUs"
 
 
-def per_call() -> dict[int, float]:
-    """Return the thread's figures: pairs -> µs per call, which it does not compute."""
+def asker() -> dict[int, float]:
+    """Return the thread's figures: pairs -> seconds per call, which it does not compute."""
     figures = load("gloo_scaling")
     calls = figures["calls"].value
-    return {p: 1e6 * s / calls for p, s in enumerate(figures["seconds"].value, start=1)}
-
-
-def asker() -> dict[int, float]:
-    """Return the thread's figures: pairs -> seconds per call."""
-    return {pairs: us / 1e6 for pairs, us in per_call().items()}
+    return {pairs: s / calls for pairs, s in enumerate(figures["seconds"].value, start=1)}
 
 
 def theirs_and_ours(records: Sequence[Record]) -> Axes:
     """Draw the posted script's time per call, the asker's beside ours."""
     ax = plots.new_axes("The posted script", x="Pairs of ranks", y="Time per call", yunit="µs")
-    lines = {ASKER: per_call()}
+    lines = {ASKER: {pairs: 1e6 * seconds for pairs, seconds in asker().items()}}
     for record in records:
         lines.setdefault(record.case, {})[record.params["pairs"]] = 1e6 * record.summary.median
     texts = [f"{label}: {line[1]:.0f} to {line[max(line)]:.0f} µs" for label, line in lines.items()]

@@ -1,8 +1,4 @@
-"""Calls that are hard to time: what exercise 1.1's stopwatch is tried on.
-
-Nobody hopes that a mistake shows: the calls sleep by a script, so that each usual mistake shows
-every time, on a busy machine too.
-"""
+"""Calls that are hard to time, and sleep by a script: exercise 1.1's stopwatch is tried on them."""
 
 import time
 from collections.abc import Callable

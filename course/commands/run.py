@@ -74,11 +74,6 @@ def _try_to_write(path: Path) -> None:
 
 def _run(lesson: Lesson, *, quick: bool) -> list[Record]:
     start = time.perf_counter()
-
-    def say(text: str) -> None:
-        if is_first_rank():
-            print(text, file=sys.stderr, flush=True)
-
     say(f"{lesson.experiment}: {lesson.title}")
     return lesson.module.run(
         quick=quick, progress=lambda text: say(f"  {time.perf_counter() - start:6.1f} s  {text}")
@@ -120,3 +115,9 @@ def tabulate(records: Sequence[Record]) -> Table:
 def is_first_rank() -> bool:
     """Tell whether this process is the one that prints and writes."""
     return not torchrun.is_here() or os.environ["RANK"] == "0"
+
+
+def say(text: str) -> None:
+    """Tell how it goes on, beside what is printed as a result."""
+    if is_first_rank():
+        print(text, file=sys.stderr, flush=True)

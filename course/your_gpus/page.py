@@ -7,7 +7,6 @@ Under torchrun every rank does the same; rank 0 alone prints and writes.
 
 import os
 import shutil
-import sys
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -21,7 +20,7 @@ import torch.distributed as dist
 
 from course import runs
 from course.comm.collectives import free_bytes
-from course.commands.run import is_first_rank
+from course.commands.run import is_first_rank, say
 from course.gpu_row import MIB, Row, Sizes
 from course.lessons.coalesced_broadcast.on_gpus import STATES
 from course.lessons.equivalent_collectives.on_gpus import THREE_WAYS
@@ -74,12 +73,6 @@ def make(*, cpu: bool, quick: bool, ranks: int | None, out: Path) -> int:
     if is_first_rank() and answers:
         write(answers, out)
     return status or int(any(answer.failed for answer in answers))
-
-
-def say(text: str) -> None:
-    """Tell how it goes on, beside the table."""
-    if is_first_rank():
-        print(text, file=sys.stderr, flush=True)
 
 
 def first_line(error: BaseException) -> str:

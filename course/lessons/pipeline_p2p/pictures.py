@@ -1,14 +1,15 @@
 """Pictures of lesson 05: timelines of a step, the queues and what waits in them, step times."""
 
 import itertools
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from statistics import median
-from typing import NamedTuple
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from course.comm.sharing import Activity, play
 from course.lessons.pipeline_p2p import experiment, schedules
 from course.lessons.pipeline_p2p.schedules import NAMES, SCHEDULES, Channel, Program, Task
 from course.lessons.pipeline_p2p.simulator import StepTimeline, find_cycle, find_deadlock, waits
@@ -236,44 +237,27 @@ def ten_copies(ax: Axes | None = None) -> Axes:
     return plots.stamp_published(ax, figures["send"], note="8x RTX 3090")
 
 
-class Leg(NamedTuple):
-    """One way of a copy, or of two that share it, timed in legs."""
+def _legs(ups: Sequence[int], leg: float, *, streams: int = 1, ends: str = "up") -> list[Bar]:
+    """Play copies, each a leg down and then one up in its lane; a leg alone takes `leg` ms.
 
-    lane: int  # DOWN to the host, UP to one GPU, or UP_TO_OTHER
-    begin: int
-    end: int
-    copies: str
-
-
-def _one_after_the_other(lanes_up: Sequence[int]) -> list[Leg]:
-    """Let each copy go down, then up in its lane, before the next one starts."""
-    legs = []
-    for copy, up in enumerate(lanes_up):
-        begin = 2 * copy
-        legs.append(Leg(DOWN, begin, begin + 1, f"{copy}"))
-        legs.append(Leg(up, begin + 1, begin + 2, f"{copy}"))
-    return legs
-
-
-def _in_pairs() -> list[Leg]:
-    """Let five pairs of copies share the way down, which takes twice as long, then go up apart."""
-    legs = []
-    for pair in range(5):
-        begin, first, second = 3 * pair, f"{2 * pair}", f"{2 * pair + 1}"
-        legs.append(Leg(DOWN, begin, begin + 2, f"{first}, {second}"))
-        legs.append(Leg(UP, begin + 2, begin + 3, first))
-        legs.append(Leg(UP_TO_OTHER, begin + 2, begin + 3, second))
-    return legs
-
-
-def _never_idle() -> list[Leg]:
-    """Let each of ten copies go down while the one before it goes up."""
-    legs = []
-    for copy in range(10):
-        up = UP if copy % 2 == 0 else UP_TO_OTHER
-        legs.append(Leg(DOWN, copy, copy + 1, f"{copy}"))
-        legs.append(Leg(up, copy + 1, copy + 2, f"{copy}"))
-    return legs
+    Legs that are in a lane at once share it. The `streams` are given copies in turn, and in each a
+    copy begins when the one before it `ends`: is up, or only down.
+    """
+    legs, after = {}, {}
+    for copy, up in enumerate(ups):
+        legs["down", copy] = Activity(nbytes=leg / 1e3, links=(DOWN,))
+        legs["up", copy] = Activity(nbytes=leg / 1e3, links=(up,))
+        after["up", copy] = [("down", copy)]
+        if copy >= streams:
+            after["down", copy] = [(ends, copy - streams)]
+    periods = play(legs, after=after, rates=dict.fromkeys((DOWN, UP, UP_TO_OTHER), 1.0))
+    copies = defaultdict(list)  # those that share a lane from begin to end are one box
+    for (kind, copy), at in periods.items():
+        copies[legs[kind, copy].links[0], kind, at].append(f"{copy}")
+    return [
+        Bar(lane, kind, at.begin, at.end, label=", ".join(some))
+        for (lane, kind, at), some in copies.items()
+    ]
 
 
 def two_legs() -> Figure:
@@ -287,30 +271,19 @@ def two_legs() -> Figure:
     figures["memcpy"] = source["memcpy"].value[0]
     leg, own = (figures[way] / 20 for way in ("memcpy", "interleaved"))
     two = "Two streams by the thread's model, a leg of"
-    to_one = _one_after_the_other([UP] * 10)
-    in_turn = _one_after_the_other([UP, UP_TO_OTHER] * 5)
+    to_one, in_turn = 10 * [UP], 5 * [UP, UP_TO_OTHER]
     models = [
-        ("One leg after the other, to one GPU", "memcpy", to_one, leg),
-        ("One leg after the other, to two GPUs in turn", "interleaved", in_turn, leg),
-        (f"{two} {leg:.2f} ms", "overlapped", _in_pairs(), leg),
-        (f"{two} {own:.2f} ms", "overlapped", _in_pairs(), own),
-        ("The way down is never idle", "overlapped", _never_idle(), leg),
+        ("One leg after the other, to one GPU", "memcpy", _legs(to_one, leg)),
+        ("One leg after the other, to two GPUs in turn", "interleaved", _legs(in_turn, leg)),
+        (f"{two} {leg:.2f} ms", "overlapped", _legs(in_turn, leg, streams=2)),
+        (f"{two} {own:.2f} ms", "overlapped", _legs(in_turn, own, streams=2)),
+        ("The way down is never idle", "overlapped", _legs(in_turn, leg, ends="down")),
     ]
     lanes = ["down to the host", "up to one GPU", "up to the other"]
     looks = {"down": replace(style(0), hatch=""), "up": replace(style(1), hatch="")}
     figure, panels = new_figure(len(models), 1, size=(10.5, 1.75 * len(models)))
-    for panel, (title, key, legs, each) in zip(panels, models, strict=True):
-        boxes = [
-            Bar(
-                part.lane,
-                "down" if part.lane == DOWN else "up",
-                each * part.begin / 1e3,
-                each * part.end / 1e3,
-                label=part.copies,
-            )
-            for part in legs
-        ]
-        ends = each * max(part.end for part in legs)
+    for panel, (title, key, boxes) in zip(panels, models, strict=True):
+        ends = 1e3 * max(box.end for box in boxes)
         text = f"{title}: {ends:.0f} ms by the model, {figures[key]:.0f} ms measured."
         draw_lanes(lanes, boxes, description=text, title=text, looks=looks, until=0.14, ax=panel)
         panel.axvline(figures[key], color="#d62728", linestyle="--", linewidth=2)

@@ -147,11 +147,6 @@ def show(letter: str) -> None:
     print(f"Job {letter}: {JOBS[letter].says}.\n\n" + "\n\n".join(kept[letter]))
 
 
-def record() -> dict[str, list[str]]:
-    """Run all jobs; return the case files of each, by letter."""
-    return {letter: [*record_of(letter)] for letter in JOBS}
-
-
 def record_of(letter: str) -> Iterator[str]:
     """Run a job, once for each look at it, and yield its case files."""
     job = JOBS[letter]
@@ -165,4 +160,5 @@ def record_of(letter: str) -> Iterator[str]:
 
 
 if __name__ == "__main__":
-    KEPT.write_text(json.dumps(record(), indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    seen = {letter: [*record_of(letter)] for letter in JOBS}
+    KEPT.write_text(json.dumps(seen, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")

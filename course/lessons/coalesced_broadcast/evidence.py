@@ -71,16 +71,13 @@ def times_as_long(first: Record, second: Record) -> str:
     return f"{median(ratios):.1f} times ({ratios[0]:.1f} to {ratios[-1]:.1f})"
 
 
-def dearer(first: Record, second: Record) -> str:
-    """Say by how many ms a way takes longer than another: the rounds' median, least and most."""
-    return _in_ms(_differences(first, second))
-
-
 def _differences(first: Record, second: Record) -> list[float]:
+    """Return by how many ms a way takes longer than another, the least of all rounds first."""
     return sorted(1e3 * (a - b) for a, b in medians(first, second))
 
 
 def _in_ms(differences: Sequence[float]) -> str:
+    """Say the median, the least and the most."""
     return f"{median(differences):.0f} ms ({differences[0]:.0f} to {differences[-1]:.0f})"
 
 
@@ -89,13 +86,14 @@ def say_prices(many: Record, two: Record, kept: Record, new: Record) -> None:
 
     The ways are: 320 calls and 2 from a flat state, 2 calls packed into kept and into new memory.
     """
-    calls, memory = _differences(many, two), _differences(new, kept)
+    calls, packing = _differences(many, two), _differences(kept, two)
+    memory = _differences(new, kept)
     faults = new.values["faults"] - kept.values["faults"]
     each_call = 1e3 * median(calls) / 318
     flat = f"{1e3 * two.summary.median:.0f} ms"
     print(f"{two.tier}: as the reviewer asked, from a flat state: {flat}")
     print(f"320 calls instead of 2: {_in_ms(calls)}, {each_call:.0f} µs for each more")
-    print(f"packing and unpacking into kept memory: {dearer(kept, two)}")
+    print(f"packing and unpacking into kept memory: {_in_ms(packing)}")
     line = f"new memory instead of kept: {_in_ms(memory)}"
     if faults >= 1:
         line += f", {1e3 * median(memory) / faults:.1f} µs for each of {faults:,.0f} faults"

@@ -9,14 +9,13 @@ from tests.rehearsal.boxed import of_ranks
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(150)]
 
 PAGE = """
-import os, signal, sys, threading
+import os, sys
 import torch.distributed as dist
 from course.__main__ import main
-from course.gpu_row import Row, Sizes
+from course.gpu_row import Sizes
 from course.your_gpus import page
-ROWS = page.ROWS
 chosen, *arguments = sys.argv[1:]
-page.ROWS = tuple(ROWS[int(number)] for number in chosen)
+page.ROWS = tuple(page.ROWS[int(number)] for number in chosen)
 if "MEASURES_MUCH" not in os.environ:
     tiny = Sizes(copied=4096, message=4096, summed=65536, width=1 / 64, rounds=1, calls=5)
     Sizes.on_gpus = classmethod(lambda cls, *given: tiny)
@@ -43,10 +42,8 @@ def test_a_mask_that_leaves_too_few_gpus_shows_what_is_recorded(mask, says, tmp_
 
 
 def test_a_torch_without_nccl_shows_what_is_recorded(tmp_path, box):
-    without = (
-        PAGE + "dist.is_nccl_available = lambda: False\nsys.exit(main(['gpus', *arguments]))\n"
-    )
-    done = box.run(2, without, "2", "--out", tmp_path / "page.html")
+    without = "dist.is_nccl_available = lambda: False\n"
+    done = box.run(2, PAGE + without + RUN, "2", "--out", tmp_path / "page.html")
     assert done.returncode == 0 and "This build of torch has no NCCL" in done.stderr, done.told
     assert "RECORDED" in done.stdout and "MEASURED" not in done.stdout
 
@@ -93,23 +90,3 @@ def test_a_job_on_two_hosts_copies_within_each_and_sums_among_all(tmp_path, box)
     assert len(records["3 ranks"]["samples"]) == 3, "the fourth one looks on"
     assert "2 to 3" not in records, "no process reaches another host's GPUs"
     assert done.stdout.count("records: ") == 1, "rank 0 alone writes"
-
-
-LATE = """
-def late(place, sizes):
-    signal.signal(signal.SIGINT, signal.default_int_handler)
-    threading.Timer(3, os.killpg, (0, signal.SIGINT)).start()  # as a terminal does
-    return place.launch(waits)
-def waits():
-    dist.barrier()
-    threading.Event().wait()
-page.ROWS = (*page.ROWS, Row("asked too late", late), ROWS[1])
-"""
-
-
-def test_what_was_measured_before_a_launch_is_interrupted_is_kept(tmp_path, box):
-    page = tmp_path / "page.html"
-    done = box.run(2, PAGE + LATE + RUN, "6", "--out", page)
-    assert done.returncode == 130, done.told
-    assert "interrupted; what was measured so far is kept" in done.stderr
-    assert {record["case"] for record in kept(page)} == {"1 pair"}

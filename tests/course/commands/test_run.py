@@ -9,7 +9,6 @@ from course.commands import run
 from labkit.measure import records
 from labkit.measure.records import Provenance, Record, Tier
 from labkit.show import plots
-from tests.ranks.nodes import python
 
 
 def test_without_a_right_name_nothing_runs_and_all_names_are_listed(monkeypatch, capsys):
@@ -55,16 +54,6 @@ def test_where_nothing_is_measured_no_file_is_left(monkeypatch, capsys, tmp_path
     with raises(ZeroDivisionError):
         main(["run", "rails", "--out", str(new)])
     assert [*tmp_path.iterdir()] == [kept]
-
-
-@mark.exhaustive
-def test_under_torchrun_rails_leaves_no_file(tmp_path):
-    torchrun = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
-    command = ["-m", "course", "run", "rails", "--quick", "--out", str(tmp_path / "records.json")]
-    done = python(*torchrun, *command)
-    assert done.returncode == 0, done.stderr
-    assert "nothing is run under torchrun" in done.stderr
-    assert done.stdout.count("no file is written") == 1 and not [*tmp_path.iterdir()]
 
 
 RECORDED = [one for one in catalogue.experiments().values() if one.recording.exists()]

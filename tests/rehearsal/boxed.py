@@ -3,7 +3,7 @@
 import json
 import subprocess
 import sys
-from itertools import count
+import tempfile
 from pathlib import Path
 from typing import NamedTuple
 
@@ -35,7 +35,7 @@ def variables(gpus, **settings):
     return environment(**of_the_box, BOX_GPUS=str(gpus), PYTHONPATH=paths)
 
 
-def of_ranks(ranks, nodes=1, *, host="box"):
+def of_ranks(ranks, nodes=1):
     """Return the variables of each rank of a job, as torchrun sets them on each of its nodes."""
     here, port = ranks // nodes, str(free_port())
     return [
@@ -45,7 +45,7 @@ def of_ranks(ranks, nodes=1, *, host="box"):
             "LOCAL_RANK": str(rank % here),
             "LOCAL_WORLD_SIZE": str(here),
             "GROUP_RANK": str(rank // here),
-            "BOX_HOST": f"{host}-{rank // here}",
+            "BOX_HOST": f"box-{rank // here}",
             "MASTER_ADDR": "127.0.0.1",
             "MASTER_PORT": port,
         }
@@ -57,7 +57,7 @@ class Starter:
     """A process of a box from which scripts are forked (`tests.rehearsal.starter`)."""
 
     def __init__(self, folder):
-        self.folder, self.numbers = folder, count()
+        self.folder = folder
         command = [sys.executable, "-m", "tests.rehearsal.starter"]
         given = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True, "cwd": ROOT}
         self.process = subprocess.Popen(command, env=variables(0), **given)
@@ -67,8 +67,7 @@ class Starter:
 
         `ranks` are their number, or the variables of each; `more` are variables for all of them.
         """
-        folder = self.folder / f"{next(self.numbers)}"
-        folder.mkdir()
+        folder = Path(tempfile.mkdtemp(dir=self.folder))
         argv = [str(script), *map(str, arguments)]
         if "\n" in argv[0]:
             (folder / "script.py").write_text(argv[0])

@@ -9,7 +9,6 @@ import runpy
 import signal
 import sys
 import time
-from pathlib import Path
 
 
 def become(job, variables, argv):
@@ -21,25 +20,13 @@ def become(job, variables, argv):
     os.environ.clear()
     os.environ.update(variables)
     os.chdir(job["folder"])
-    sys.argv[:] = argv
-    status = 1
-    try:
-        if argv[0] == "-m":
-            sys.argv[:] = argv[1:]
-            runpy.run_module(argv[1], run_name="__main__", alter_sys=True)
-        else:
-            runpy.run_path(argv[0], run_name="__main__")
-        status = 0
-    except SystemExit as end:
-        status = end.code if isinstance(end.code, int) else int(end.code is not None)
-        if isinstance(end.code, str):
-            print(end.code, file=sys.stderr)
-    except BaseException:
-        sys.excepthook(*sys.exc_info())
-    finally:
-        sys.stdout.flush()
-        sys.stderr.flush()
-        os._exit(status)
+    if argv[0] == "-m":
+        sys.argv[:] = argv[1:]
+        runpy.run_module(argv[1], run_name="__main__", alter_sys=True)
+    else:
+        sys.argv[:] = argv
+        runpy.run_path(argv[0], run_name="__main__")
+    sys.exit()  # or the fork would go on as the starter
 
 
 def run(job):
@@ -73,10 +60,7 @@ def main():
     import torch.distributed  # noqa: F401 (once, for all)
 
     for line in sys.stdin:
-        job = json.loads(line)
-        Path(job["out"]).touch()
-        Path(job["err"]).touch()
-        print(json.dumps(run(job)), flush=True)
+        print(json.dumps(run(json.loads(line))), flush=True)
 
 
 if __name__ == "__main__":

@@ -267,15 +267,8 @@ def reach(source, target):
 
 
 reach.enabled = set()
-BESIDE = {
-    "_has_compatible_shallow_copy_type",
-    "copy_",
-    "__getitem__",
-    "__setitem__",
-    "__set__",
-    "set_",
-    "__deepcopy__",
-}
+BESIDE = "copy_ set_ __getitem__ __setitem__ __set__ __deepcopy__ "
+BESIDE += "_has_compatible_shallow_copy_type"
 """What takes tensors of several devices."""
 
 
@@ -305,7 +298,7 @@ def played(func, args, kwargs):
     kwargs.pop("pin_memory", None)
     if name in ("to", "cuda", "cpu") and isinstance(args[0], torch.Tensor):
         return moved(name, *args, **kwargs)
-    if len(places) > 1 and name not in BESIDE:
+    if len(places) > 1 and name not in BESIDE.split():
         found = " and ".join(sorted("cpu" if p is None else f"cuda:{p}" for p in places))
         raise RuntimeError(f"Expected all tensors to be on the same device, but found {found}!")
     if name == "copy_":
@@ -327,29 +320,23 @@ def moved(way, tensor, *args, **kwargs):
     import torch
 
     source = target = gpu_of(tensor)
-    rest = [
-        arg
-        for arg in args
-        if not isinstance(arg, (str, torch.device, torch.Tensor)) or way == "cuda"
-    ]
+    types = [arg for arg in args if isinstance(arg, torch.dtype)]
     devices = [kwargs.pop("device", None), *(a for a in args if isinstance(a, (str, torch.device)))]
     like = [arg for arg in args if isinstance(arg, torch.Tensor)]
     if way == "cpu":
         target = None
     elif way == "cuda":
-        target, rest = number(args[0] if args else devices[0]), []
+        target = number(args[0] if args else devices[0])
     elif like:
-        target, rest = gpu_of(like[0]), [like[0].dtype]
+        target, types = gpu_of(like[0]), [like[0].dtype]
     elif device := next(filter(None, devices), None):
         target = number(device)
-    rest = [arg for arg in rest if isinstance(arg, torch.dtype)]
-    kwargs = {
-        key: value for key, value in kwargs.items() if key in ("dtype", "copy", "memory_format")
-    }
+    known = "dtype", "copy", "memory_format"
+    kwargs = {key: value for key, value in kwargs.items() if key in known}
     if target != source:
         kwargs["copy"] = True
         reach(source, target if target is None else valid(target))
-    result = tensor.to(*rest, **kwargs) if rest or kwargs else tensor
+    result = tensor.to(*types, **kwargs) if types or kwargs else tensor
     put(result, target)
     return result
 

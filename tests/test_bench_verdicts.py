@@ -24,13 +24,11 @@ def test_decided_not_judged_and_wrong_are_counted():
 def test_cells_run_with_gates_open_and_what_they_judge_is_returned(monkeypatch):
     for name in ("LABKIT_LEDGER", "COURSE_GATES"):
         monkeypatch.setenv(name, "")
-    made = bench.one_run(
-        {
-            "a": "from course.predictions.claims import claim\nx = 3",
-            "b": "claim(x > 2, 'three', measured=x, exact=True)",
-        }
-    )
-    assert [one["verdict"] for one in made] == ["held"]
+    cells = {
+        "a": "from course.predictions.claims import claim\nx = 3",
+        "b": "claim(x > 2, 'three', measured=x, exact=True)",
+    }
+    assert [one["verdict"] for one in bench.one_run(cells)] == ["held"]
 
 
 @pytest.mark.slow

@@ -16,9 +16,7 @@ def blocks(page):
     return re.findall(r"^```python\n(.*?)^```", (ROOT / page).read_text(), re.M | re.S)
 
 
-def test_the_readmes_cell_and_the_page_run_whatever_torchrun_left_in_the_environment(
-    monkeypatch,
-):
+def test_the_readmes_cell_and_the_page_run_whatever_torchrun_left_in_the_environment(monkeypatch):
     for name, value in MARKS.items():
         monkeypatch.setenv(name, value)
     (first,) = blocks("README.md")

@@ -178,7 +178,7 @@ def test_a_rank_ends_in_order(tmp_path, fails):
     assert written == whole
 
 
-def test_a_thread_that_never_ends_is_named_and_does_not_hold_the_launch(capsys, monkeypatch):
+def test_a_thread_that_never_ends_is_named_and_does_not_hold_the_launch(capsys):
     def program():
         threading.Thread(target=time.sleep, args=(60,), name="server").start()
 

@@ -79,10 +79,8 @@ def test_what_was_measured_before_an_interrupt_is_kept(tmp_path, capsys, tiny, m
 
 
 def test_the_slow_pairs_are_named():
-    place, pairs = (
-        Place(hosts=1, ranks_per_host=3),
-        {"0 to 1": 0.001, "1 to 0": 0.001, "1 to 2": 0.01},
-    )
+    place = Place(hosts=1, ranks_per_host=3)
+    pairs = {"0 to 1": 0.001, "1 to 0": 0.001, "1 to 2": 0.01}
     made = [place.record(pair, [[s]], experiment="x", nbytes=10**6) for pair, s in pairs.items()]
     told = {what: figure for what, figure, _ in ROWS[0].lines(made)}
     assert told["the slowest, 1 to 2"] == "0.1 GB/s" and told["these are slow"] == "1 to 2"

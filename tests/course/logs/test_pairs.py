@@ -120,7 +120,7 @@ def test_no_rule_is_made_up():
 
 
 @mark.slow
-def test_the_page_shows_both_blocks_and_counts_what_failed(tmp_path):
+def test_the_page_shows_both_blocks_and_counts_what_failed():
     made = []
     for pair in PAIRS[5:]:
         slow = len(pair & NINE) == 1

@@ -137,7 +137,7 @@ def test_wrong_names_say_which_there_are():
 
 
 @mark.slow
-def test_in_a_notebook_the_board_that_was_shown_grows_in_place(tmp_path):
+def test_in_a_notebook_the_board_that_was_shown_grows_in_place():
     notebook = lesson(
         "from course.predictions.board import Board, Experiment\n"
         "board = Board('Where?', {'a': 'a late rank'}, {'A': Experiment('one late', asks='a')})\n"

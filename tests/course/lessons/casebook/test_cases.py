@@ -10,17 +10,10 @@ from types import SimpleNamespace
 
 import pytest
 
+from course.lessons.casebook import cases
 from course.lessons.casebook import readings as read
 from course.lessons.casebook import ward as wards
-from course.lessons.casebook.cases import (
-    CASES,
-    REPORTED,
-    STORIES,
-    ask_story,
-    end_story,
-    overview,
-    score,
-)
+from course.lessons.casebook.cases import CASES, STORIES
 from course.lessons.casebook.observe import INSTRUMENTS
 from course.lessons.casebook.ward import Suspect, Ward
 from course.predictions import ledger, ledger_file
@@ -61,7 +54,7 @@ def test_no_culprit_is_found_by_length_or_by_words_alone(best):
 def test_every_case_is_told_with_its_sources():
     used = {name for case in CASES.values() for name in case.symptom}
     used |= {name for story in STORIES for name in story["figures"]}
-    assert used <= set(REPORTED)
+    assert used <= set(cases.REPORTED)
     for case in CASES.values():
         assert case.ending.cause and case.ending.inferred and len(case.story.split()) <= 60
         assert case.sources and case.by_source != (case.name == "228-bytes")
@@ -110,7 +103,7 @@ def test_a_diagnosis_is_answered_by_a_measurement_and_counted():
     assert "✘ fell: 6 calls" in str(ward.board) and "6 of 6 rounds" in str(ward.board)
     kept = ledger_file.load().kept["case.averages"]
     assert kept["tries"][0] == ["calls", "there must be many", "fell"] and not kept["diagnosed"]
-    row = next(row for row in overview().rows if row[0] == "averages")
+    row = next(row for row in cases.overview().rows if row[0] == "averages")
     assert row[3:] == ["not yet finished", "so far: 1 instrument asked, 2 tries"]
     for call, nonsense in ((ward.diagnose, "gremlins"), (ward.ask, "stethoscope")):
         with pytest.raises(ValueError, match="there are"):
@@ -210,7 +203,7 @@ def test_the_letters_are_the_same_every_time_and_the_culprit_has_no_place_of_its
 
 def test_the_table_says_which_lessons_are_finished():
     ledger_file.add("finished", "02")
-    rows = {row[0]: row for row in overview().rows}
+    rows = {row[0]: row for row in cases.overview().rows}
     finished = {name for name, row in rows.items() if row[3] == "finished"}
     assert finished == {name for name, case in CASES.items() if case.lesson == "02"}
     assert {row[4] for row in rows.values()} == {"not begun"}
@@ -246,13 +239,11 @@ def test_one_thread_a_rank_is_never_too_many(cpus, threads, found):
 
 def test_the_score_says_first_how_many_and_then_what_each_job_was():
     late, calls, _ = wards_of = [Ward(CASES["averages"]) for _ in range(3)]
-    assert "0 of 3 Nothing is diagnosed yet." in str(score(wards_of))
+    assert "0 of 3 Nothing is diagnosed yet." in str(cases.score(wards_of))
     late.solved, late.asked, late.tries = True, ["scheduler"], [wards.Try("cpu", "", "stands")]
-    calls.solved, calls.tries = (
-        True,
-        [wards.Try("late", "", "fell"), wards.Try("cpu", "", "stands")],
-    )
-    told = score(wards_of)
+    calls.solved = True
+    calls.tries = [wards.Try("late", "", "fell"), wards.Try("cpu", "", "stands")]
+    told = cases.score(wards_of)
     assert told.points == "1 of 3" and "with 1 instrument. 1 without any" in told.how
     assert [job[:9] for job in told.jobs] == ["✔ Job 1: ", "– Job 2: ", "– Job 3: "]
     assert told.jobs[2].endswith("still open") and "<b>1 of 3</b>" in told._repr_html_()
@@ -260,11 +251,11 @@ def test_the_score_says_first_how_many_and_then_what_each_job_was():
 
 def test_a_story_is_told_after_its_vote(capsys, monkeypatch):
     monkeypatch.setenv("COURSE_GATES", "closed")
-    ask_story(1)
+    cases.ask_story(1)
     with pytest.raises(ledger.Stopped):
-        end_story(1)
+        cases.end_story(1)
     ledger_file.commit("08.story-1", "a")
-    end_story(1)
+    cases.end_story(1)
     assert STORIES[0]["because"][:40] in capsys.readouterr().out
 
 
@@ -299,8 +290,8 @@ def test_pauses_are_those_of_every_rank_and_more_than_once():
 def test_the_notebook_plays_every_case_in_the_order_of_the_table_and_tells_no_answer():
     cells = json.loads(NOTEBOOK.read_text())["cells"]
     text = "".join("".join(cell["source"]) for cell in cells)
-    assert re.findall(r'CASES\["(.+?)"\]', text) == [row[0] for row in overview().rows]
-    lessons = [row[2] for row in overview().rows]
-    assert lessons == sorted(lessons) and [*CASES] == [row[0] for row in overview().rows]
+    assert re.findall(r'CASES\["(.+?)"\]', text) == [row[0] for row in cases.overview().rows]
+    lessons = [row[2] for row in cases.overview().rows]
+    assert lessons == sorted(lessons) and [*CASES] == [row[0] for row in cases.overview().rows]
     assert not any(f'diagnose("{case.culprit}' in text for case in CASES.values())
     assert not any(cell.get("outputs") for cell in cells)

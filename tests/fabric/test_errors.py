@@ -14,14 +14,14 @@ FORBIDDEN = "create namespaces", errno.EPERM, "not permitted"
 UNSHAPED = "shape with htb and u32", errno.ENOENT, "No such file"
 
 
-@pytest.mark.parametrize(
-    ("answer", "cause", "remedy"),
-    [
-        (MISSING, "pyroute2", "pip install"),
-        (FORBIDDEN, "may not create namespaces", "seccomp=unconfined"),
-        (UNSHAPED, "could not shape", "modprobe -a sch_htb cls_u32"),
-    ],
-)
+CAUSES = [
+    (MISSING, "pyroute2", "pip install"),
+    (FORBIDDEN, "may not create namespaces", "seccomp=unconfined"),
+    (UNSHAPED, "could not shape", "modprobe -a sch_htb cls_u32"),
+]
+
+
+@pytest.mark.parametrize(("answer", "cause", "remedy"), CAUSES)
 def test_each_cause_has_its_remedy(answer, cause, remedy, monkeypatch):
     monkeypatch.setattr(errors, "_SWITCHES", {})
     error = explained(*answer)

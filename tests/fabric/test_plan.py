@@ -13,10 +13,10 @@ def test_the_slowest_of_link_and_both_nics_counts():
     assert plan(nics=(50e6, 100e6, 10e6)).wire_rate(1, 2) == 10e6
 
 
-@pytest.mark.parametrize(
-    ("text", "bits"),
-    [("200mbit", 200e6), ("1gbit", 1e9), ("1.5 Gbit", 1.5e9), ("64kbit", 64e3), (744e6, 744e6)],
-)
+RATES = [("200mbit", 200e6), ("1gbit", 1e9), ("1.5 Gbit", 1.5e9), ("64kbit", 64e3), (744e6, 744e6)]
+
+
+@pytest.mark.parametrize(("text", "bits"), RATES)
 def test_a_rate_is_bits_per_second(text, bits):
     assert parse_rate(text) == bits
 

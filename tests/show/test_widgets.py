@@ -5,10 +5,10 @@ from labkit.show import widgets
 LOG = widgets.log(1e-6, 1e-2, 1e-4), approx(1e-4)
 
 
-@mark.parametrize(
-    ("control", "start"),
-    [((0.0, 1.0, 0.1, 0.5), 0.5), ((2, 10, 2, 4), 4), ([3, 1], 3), (([3, 1], 1), 1), LOG],
-)
+STARTS = [((0.0, 1.0, 0.1, 0.5), 0.5), ((2, 10, 2, 4), 4), ([3, 1], 3), (([3, 1], 1), 1), LOG]
+
+
+@mark.parametrize(("control", "start"), STARTS)
 def test_each_kind_of_control_starts_where_it_says(control, start):
     assert widgets._field("x", control).value == start
 

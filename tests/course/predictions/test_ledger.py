@@ -326,9 +326,10 @@ def test_a_disturbed_figure_judges_no_prediction(others, says, capsys):
     assert ledger_file.entry("01.slope").counts == (others < 1)
 
 
-@mark.parametrize(
-    ("rounds", "judged"), [([True] * 3, True), ([False] * 3, True), ([True, False], False)]
-)
+ROUNDS = [([True] * 3, True), ([False] * 3, True), ([True, False], False)]
+
+
+@mark.parametrize(("rounds", "judged"), ROUNDS)
 def test_rounds_that_agree_judge_a_prediction_as_they_do_a_claim(rounds, judged, capsys):
     ask(value=6, low=4, high=9)
     ledger.reconcile("01.slope", 15, records=[made(others=1.5)], rounds=rounds)

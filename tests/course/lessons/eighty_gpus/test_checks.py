@@ -225,39 +225,39 @@ def one_way(first, second, gpus):
     return level(first, second, gpus) if first < second else "across"
 
 
-@pytest.mark.parametrize(
-    ("check", "wrong", "words"),
-    [
-        (checks.check_slow_pairs, below(0.8, statistics.median), "80 % of the median"),
-        (checks.check_slow_pairs, below(0.8, statistics.fmean), "80 % of the mean"),
-        (checks.check_slow_pairs, below(0.8, upper_quartile), "80 % of a quartile"),
-        (checks.check_slow_pairs, below(0.8, statistics.mode), "80 % of the commonest figure"),
-        (checks.check_slow_pairs, below(0.5, max), "half of the best"),
-        (checks.check_slow_pairs, below(0.97, max), "at most 60 %"),
-        (checks.check_slow_pairs, below_figure(14.0), "is the limit a fixed figure"),
-        (checks.check_slow_pairs, below_figure(39.2), "is the limit a fixed figure"),
-        (checks.check_slow_pairs, below_figure(4.0), "is the limit a fixed figure"),
-        (checks.check_slow_pairs, lambda figures: {(1, (2,)), ("a", None)}, "two hosts are asked"),
-        (checks.check_slow_pairs, lambda figures: [([1], [2])], "two hosts are asked"),
-        (checks.check_slow_pairs, lambda figures: {*range(17)}, "two hosts are asked"),
-        (checks.check_rails, one_ring, "leaves each server by one"),
-        (checks.check_rails, lambda tensor, cards: dist.all_reduce(tensor), "dist.all_reduce"),
-        (checks.check_rails, no_share_comes_back, "or the last phase"),
-        (checks.check_rails, nothing_goes_across, "goes across is"),
-        (checks.check_rails, in_bfloat16, "a type with fewer digits"),
-        (checks.check_placement, in_order, "is in both groups and uses slot 9d"),
-        (checks.check_placement, place_in_order, "DEAD"),
-        (checks.check_placement, place_the_living, "fewer"),
-        (checks.check_placement, lambda jobs: in_order(jobs[::-1]), "answer is the first's"),
-        (checks.check_placement, lambda jobs: [{1}, {2}], "a job gets hosts, and slots"),
-        (checks.check_placement, lambda jobs: in_order(jobs, 8), "which, and not how many"),
-        (checks.check_placement, lambda jobs: [(8, checks.SLOTS)] * 2, "which, and not how many"),
-        (checks.check_placement, lambda jobs: in_order(jobs, [[1]]), "a job gets hosts, and slots"),
-        (checks.check_level, any_sender, "the sender's own GPU"),
-        (checks.check_level, by_heart, "held out"),
-        (checks.check_level, one_way, "its second host stands first"),
-        (checks.check_level, lambda *test: "fast", "one of slow, across, rail"),
-    ],
-)
+WRONG = [
+    (checks.check_slow_pairs, below(0.8, statistics.median), "80 % of the median"),
+    (checks.check_slow_pairs, below(0.8, statistics.fmean), "80 % of the mean"),
+    (checks.check_slow_pairs, below(0.8, upper_quartile), "80 % of a quartile"),
+    (checks.check_slow_pairs, below(0.8, statistics.mode), "80 % of the commonest figure"),
+    (checks.check_slow_pairs, below(0.5, max), "half of the best"),
+    (checks.check_slow_pairs, below(0.97, max), "at most 60 %"),
+    (checks.check_slow_pairs, below_figure(14.0), "is the limit a fixed figure"),
+    (checks.check_slow_pairs, below_figure(39.2), "is the limit a fixed figure"),
+    (checks.check_slow_pairs, below_figure(4.0), "is the limit a fixed figure"),
+    (checks.check_slow_pairs, lambda figures: {(1, (2,)), ("a", None)}, "two hosts are asked"),
+    (checks.check_slow_pairs, lambda figures: [([1], [2])], "two hosts are asked"),
+    (checks.check_slow_pairs, lambda figures: {*range(17)}, "two hosts are asked"),
+    (checks.check_rails, one_ring, "leaves each server by one"),
+    (checks.check_rails, lambda tensor, cards: dist.all_reduce(tensor), "dist.all_reduce"),
+    (checks.check_rails, no_share_comes_back, "or the last phase"),
+    (checks.check_rails, nothing_goes_across, "goes across is"),
+    (checks.check_rails, in_bfloat16, "a type with fewer digits"),
+    (checks.check_placement, in_order, "is in both groups and uses slot 9d"),
+    (checks.check_placement, place_in_order, "DEAD"),
+    (checks.check_placement, place_the_living, "fewer"),
+    (checks.check_placement, lambda jobs: in_order(jobs[::-1]), "answer is the first's"),
+    (checks.check_placement, lambda jobs: [{1}, {2}], "a job gets hosts, and slots"),
+    (checks.check_placement, lambda jobs: in_order(jobs, 8), "which, and not how many"),
+    (checks.check_placement, lambda jobs: [(8, checks.SLOTS)] * 2, "which, and not how many"),
+    (checks.check_placement, lambda jobs: in_order(jobs, [[1]]), "a job gets hosts, and slots"),
+    (checks.check_level, any_sender, "the sender's own GPU"),
+    (checks.check_level, by_heart, "held out"),
+    (checks.check_level, one_way, "its second host stands first"),
+    (checks.check_level, lambda *test: "fast", "one of slow, across, rail"),
+]
+
+
+@pytest.mark.parametrize(("check", "wrong", "words"), WRONG)
 def test_wrong_answers(check, wrong, words):
     assert words in refusal(check, wrong)

@@ -109,15 +109,15 @@ JUDGES = {
 }
 
 
-@pytest.mark.parametrize(
-    ("number", "answer", "reached"),
-    [
-        ("1", ring, "1.5 S and 6 messages on 4 ranks"),
-        ("2", tree, "2 rounds on 4 ranks, 3 on 5"),
-        ("3", folded, "2 rounds on 4 ranks, 4 rounds on 6"),
-        ("5", in_a_tensor, "5 of 5"),
-    ],
-)
+REACHED = [
+    ("1", ring, "1.5 S and 6 messages on 4 ranks"),
+    ("2", tree, "2 rounds on 4 ranks, 3 on 5"),
+    ("3", folded, "2 rounds on 4 ranks, 4 rounds on 6"),
+    ("5", in_a_tensor, "5 of 5"),
+]
+
+
+@pytest.mark.parametrize(("number", "answer", "reached"), REACHED)
 def test_right_answers_pass_with_what_they_reached(number, answer, reached, capsys):
     JUDGES[number](answer)
     assert reached in capsys.readouterr().out
@@ -182,31 +182,31 @@ def to_itself(tensor, src=0):
 RIGHT = dict(zip("abcdef", [checks.VERDICTS[k] for k in (0, 1, 2, 2, 2, 0)], strict=True))
 
 
-@pytest.mark.parametrize(
-    ("number", "wrong", "words"),
-    [
-        ("1", one_turn, "Then a turn is missing"),
-        ("1", folded, "neither whole tensors, nor a round more"),
-        ("1", on_a_copy, "own numbers"),
-        ("1", touching_what_still_leaves, "a race"),
-        ("2", functools.partial(tree, in_turn=False), "two sends at once share the link"),
-        ("2", chain, "a root that serves all, takes n - 1"),
-        ("2", from_rank_0, "count ranks from src"),
-        ("2", into_a_copy, "clone make another tensor"),
-        ("2", to_itself, "the neighbour is this rank itself"),
-        ("3", ring, "a ring or a tree in disguise"),
-        ("3", without_folding, "Off the powers of two"),
-        ("3", folded_for_two, "Off the powers of two"),
-        ("4", RIGHT | {"a": "impossible"}, "busbw is 367"),
-        ("4", RIGHT | {"e": "needs a switch that adds"}, "only an all_reduce whose busbw"),
-        ("4", ["possible"], "the form of the cell above"),
-        ("5", lambda a, b, n: crossing(a, b, n) / n, "S is asked"),
-        ("5", lambda a, b, n: crossing(a, b, n, turns=1), "goes around twice"),
-        ("5", lambda a, b, n: a / b, "of *one* message"),
-        ("5", lambda a, b, n: -crossing(a, b, n), "the sign"),
-        ("5", crossing, "return math.inf"),
-    ],
-)
+WRONG = [
+    ("1", one_turn, "Then a turn is missing"),
+    ("1", folded, "neither whole tensors, nor a round more"),
+    ("1", on_a_copy, "own numbers"),
+    ("1", touching_what_still_leaves, "a race"),
+    ("2", functools.partial(tree, in_turn=False), "two sends at once share the link"),
+    ("2", chain, "a root that serves all, takes n - 1"),
+    ("2", from_rank_0, "count ranks from src"),
+    ("2", into_a_copy, "clone make another tensor"),
+    ("2", to_itself, "the neighbour is this rank itself"),
+    ("3", ring, "a ring or a tree in disguise"),
+    ("3", without_folding, "Off the powers of two"),
+    ("3", folded_for_two, "Off the powers of two"),
+    ("4", RIGHT | {"a": "impossible"}, "busbw is 367"),
+    ("4", RIGHT | {"e": "needs a switch that adds"}, "only an all_reduce whose busbw"),
+    ("4", ["possible"], "the form of the cell above"),
+    ("5", lambda a, b, n: crossing(a, b, n) / n, "S is asked"),
+    ("5", lambda a, b, n: crossing(a, b, n, turns=1), "goes around twice"),
+    ("5", lambda a, b, n: a / b, "of *one* message"),
+    ("5", lambda a, b, n: -crossing(a, b, n), "the sign"),
+    ("5", crossing, "return math.inf"),
+]
+
+
+@pytest.mark.parametrize(("number", "wrong", "words"), WRONG)
 def test_usual_mistakes_are_named(number, wrong, words):
     assert words in refusal(JUDGES[number], wrong)
 

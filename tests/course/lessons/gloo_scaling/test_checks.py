@@ -45,65 +45,65 @@ check_sum, confined = checks.check_shared_sum, checks.check_confinement
 who_pays = checks.check_who_pays
 
 
-@pytest.mark.parametrize(
-    ("check", "answer"),
-    [
-        pytest.param(checks.check_time_call, answers.upper_middle, marks=pytest.mark.timed),
-        (cpus, answers.by_numpy_median),
-        (slower, lambda: "B) 3 pairs"),
-        (check_sum, answers.by_numpy),
-        (check_sum, answers.one_sums_for_both),
-        (confined, answers.confinement_in_a_list),
-    ],
-)
+RIGHT = [
+    pytest.param(checks.check_time_call, answers.upper_middle, marks=pytest.mark.timed),
+    (cpus, answers.by_numpy_median),
+    (slower, lambda: "B) 3 pairs"),
+    (check_sum, answers.by_numpy),
+    (check_sum, answers.one_sums_for_both),
+    (confined, answers.confinement_in_a_list),
+]
+
+
+@pytest.mark.parametrize(("check", "answer"), RIGHT)
 def test_right_answers_in_another_style_pass(check, answer, capsys):
     check(answer)
     assert " passed: " in capsys.readouterr().out
 
 
-@pytest.mark.parametrize(
-    ("check", "answer", "words"),
-    [
-        (checks.check_time_call, lambda call, warmup=5, iters=20: None, "calls"),
-        (cpus, answers.divides_theirs_by_ours, "a call gets shorter"),
-        (cpus, answers.takes_rows_of_few_pairs, "do not fill a CPU yet"),
-        (cpus, answers.takes_the_mean_of_the_rows, "one spoilt row moves"),
-        (cpus, answers.never_says_none, "do not queue"),
-        (slower, lambda: "a", "160 µs"),
-        (slower, lambda: "c", "two ranks"),
-        (slower, lambda: "d", "cpu.max"),
-        (confined, answers.counts_one_thread, "add up all threads"),
-        (confined, answers.counts_since_the_cgroup_was_made, "only the difference"),
-        (confined, answers.knows_the_period, "stand in cpu_max"),
-        (confined, answers.has_no_cpus_without_a_quota, '"0-3,8" are five'),
-        (confined, answers.blames_a_quota_for_one_period, "less than a tenth"),
-        (confined, lambda reading: None, "ends without `return`"),
-        (confined, lambda reading: (part for part in ("mask",)), "are asked"),
-        (confined, lambda reading: 1 / 0, "ZeroDivisionError"),
-        (check_sum, answers.reads_a_third_slot, "IndexError"),
-        (cpus, answers.asks_for_rows_that_we_lack, "KeyError"),
-        (cpus, answers.takes_the_last_row_for_the_most_pairs, "in no order"),
-        (cpus, answers.takes_the_longest_for_the_most_pairs, "one row is spoilt"),
-        (cpus, answers.takes_the_lower_middle, "the two in the middle"),
-        (cpus, answers.wants_more_than_one_and_a_half, "exactly one and a half"),
-        (confined, answers.mask_before_none, "The rules are asked in their order"),
-        (confined, answers.leaves_out_a_cpu_of_the_mask, '"0-47" are 48'),
-        (who_pays, answers.compares_the_slowest_ranks, "*own* time"),
-        (who_pays, answers.pays_for_the_wait, "rank that is late"),
-        (who_pays, answers.compares_with_the_fewest_bytes, "sends the *most* bytes"),
-        (who_pays, lambda programs, nbytes: {"pieces": [0, 1, 2]}, "another type was returned"),
-    ],
-)
+WRONG = [
+    (checks.check_time_call, lambda call, warmup=5, iters=20: None, "calls"),
+    (cpus, answers.divides_theirs_by_ours, "a call gets shorter"),
+    (cpus, answers.takes_rows_of_few_pairs, "do not fill a CPU yet"),
+    (cpus, answers.takes_the_mean_of_the_rows, "one spoilt row moves"),
+    (cpus, answers.never_says_none, "do not queue"),
+    (slower, lambda: "a", "160 µs"),
+    (slower, lambda: "c", "two ranks"),
+    (slower, lambda: "d", "cpu.max"),
+    (confined, answers.counts_one_thread, "add up all threads"),
+    (confined, answers.counts_since_the_cgroup_was_made, "only the difference"),
+    (confined, answers.knows_the_period, "stand in cpu_max"),
+    (confined, answers.has_no_cpus_without_a_quota, '"0-3,8" are five'),
+    (confined, answers.blames_a_quota_for_one_period, "less than a tenth"),
+    (confined, lambda reading: None, "ends without `return`"),
+    (confined, lambda reading: (part for part in ("mask",)), "are asked"),
+    (confined, lambda reading: 1 / 0, "ZeroDivisionError"),
+    (check_sum, answers.reads_a_third_slot, "IndexError"),
+    (cpus, answers.asks_for_rows_that_we_lack, "KeyError"),
+    (cpus, answers.takes_the_last_row_for_the_most_pairs, "in no order"),
+    (cpus, answers.takes_the_longest_for_the_most_pairs, "one row is spoilt"),
+    (cpus, answers.takes_the_lower_middle, "the two in the middle"),
+    (cpus, answers.wants_more_than_one_and_a_half, "exactly one and a half"),
+    (confined, answers.mask_before_none, "The rules are asked in their order"),
+    (confined, answers.leaves_out_a_cpu_of_the_mask, '"0-47" are 48'),
+    (who_pays, answers.compares_the_slowest_ranks, "*own* time"),
+    (who_pays, answers.pays_for_the_wait, "rank that is late"),
+    (who_pays, answers.compares_with_the_fewest_bytes, "sends the *most* bytes"),
+    (who_pays, lambda programs, nbytes: {"pieces": [0, 1, 2]}, "another type was returned"),
+]
+
+
+@pytest.mark.parametrize(("check", "answer", "words"), WRONG)
 def test_wrong_answers_are_told_why_without_a_line_of_ours(check, answer, words):
     message = refusal(check, answer)
     assert words in message
     assert "/checks.py" not in message and "/meetings.py" not in message
 
 
-@pytest.mark.parametrize(
-    ("letter", "words"),
-    [("a", "what is paid for is not the bytes"), ("c", "nobody is late")],
-)
+WRONG_REASONS = [("a", "what is paid for is not the bytes"), ("c", "nobody is late")]
+
+
+@pytest.mark.parametrize(("letter", "words"), WRONG_REASONS)
 def test_a_wrong_reason_for_what_was_measured(letter, words, monkeypatch):
     monkeypatch.setattr(paying, "FLEETS", ())  # who pays is right
     assert words in refusal(who_pays, partial(answers.who_pays, reason=letter))

@@ -22,14 +22,14 @@ def test_what_the_rounds_do_not_agree_on_is_not_judged(errand):
     _hold_measured({"pieces": [0, 1, 2], "errand": errand}, MEASURED)
 
 
-@pytest.mark.parametrize(
-    "payers, rank",
-    [
-        ({"pieces": [0, 1], "errand": [0]}, 2),
-        ({"pieces": [0, 1, 2], "errand": [0, 2]}, 2),
-        ({"pieces": [0, 1, 2]}, 0),
-    ],
-)
+OTHER_PAYERS = [
+    ({"pieces": [0, 1], "errand": [0]}, 2),
+    ({"pieces": [0, 1, 2], "errand": [0, 2]}, 2),
+    ({"pieces": [0, 1, 2]}, 0),
+]
+
+
+@pytest.mark.parametrize("payers, rank", OTHER_PAYERS)
 def test_who_says_other_payers_is_told_what_was_timed(payers, rank):
     with raises(CheckFailed, match=f"times as long as whole on rank {rank}, timed just now"):
         _hold_measured(payers, MEASURED)

@@ -16,22 +16,22 @@ from tests.course.lessons.refusals import refusal
 pytestmark = pytest.mark.slow
 
 
-@pytest.mark.parametrize(
-    ("check", "answer", "words"),
-    [
-        (checks.check_reading, (2, 20, 37), "the first victim"),
-        (checks.check_reading, (1, 83, 37), "the straggler's own timers"),
-        (checks.check_reading, (1, 20, 40), "subtract the smallest"),
-        (checks.check_reading, "rank 1, 20 and 37 ms", "another type"),
-        (checks.check_cap, ("no cap", 80.5), "80.5 ms are left"),
-        (checks.check_cap, (3, 124.5), "backward ended at 100 ms"),
-        (checks.check_cap, (3_000_000, 24.5), "in MB"),
-        (checks.check_cap, None, "ends without `return`"),
-        (checks.check_turned, (125, 125, 9), "not the classifier's"),
-        (checks.check_turned, (45, 80, 9), "still have to move"),
-        (checks.check_turned, (45, 125, 89), "now one of the six"),
-    ],
-)
+WRONG_FIGURES = [
+    (checks.check_reading, (2, 20, 37), "the first victim"),
+    (checks.check_reading, (1, 83, 37), "the straggler's own timers"),
+    (checks.check_reading, (1, 20, 40), "subtract the smallest"),
+    (checks.check_reading, "rank 1, 20 and 37 ms", "another type"),
+    (checks.check_cap, ("no cap", 80.5), "80.5 ms are left"),
+    (checks.check_cap, (3, 124.5), "backward ended at 100 ms"),
+    (checks.check_cap, (3_000_000, 24.5), "in MB"),
+    (checks.check_cap, None, "ends without `return`"),
+    (checks.check_turned, (125, 125, 9), "not the classifier's"),
+    (checks.check_turned, (45, 80, 9), "still have to move"),
+    (checks.check_turned, (45, 125, 89), "now one of the six"),
+]
+
+
+@pytest.mark.parametrize(("check", "answer", "words"), WRONG_FIGURES)
 def test_wrong_figures(check, answer, words):
     assert words in refusal(check, lambda: answer)
 
@@ -152,21 +152,21 @@ def wait_and_copy_back(works, parameters):
 EARLY = {"hook": torch.Tensor.register_hook}
 
 
-@pytest.mark.parametrize(
-    ("attach", "words"),
-    [
-        (hooked(begin_and_wait, wait_and_divide), "wait in finish()"),
-        (hooked(nothing_yet, begin_late_and_divide), "not when backward is over"),
-        (hooked(begin, sleep_and_divide), "no sleep is long enough"),
-        (hooked(begin_by_shape, wait_and_divide, works=dict), "two gradients may have one shape"),
-        (hooked(begin_and_divide, wait), "divide before or after"),
-        (hooked(begin, wait_and_divide, forget=False), "it grows with every step"),
-        (hooked(divide_and_begin, wait, forget=False), "it grows with every step"),
-        (hooked(begin, wait), "this is the sum"),
-        (hooked(begin, wait_and_divide, **EARLY), "before the gradient is"),
-        (hooked(begin_with_the_gradient, wait_and_divide, **EARLY), "backward copies it"),
-    ],
-)
+WRONG_OVERLAPS = [
+    (hooked(begin_and_wait, wait_and_divide), "wait in finish()"),
+    (hooked(nothing_yet, begin_late_and_divide), "not when backward is over"),
+    (hooked(begin, sleep_and_divide), "no sleep is long enough"),
+    (hooked(begin_by_shape, wait_and_divide, works=dict), "two gradients may have one shape"),
+    (hooked(begin_and_divide, wait), "divide before or after"),
+    (hooked(begin, wait_and_divide, forget=False), "it grows with every step"),
+    (hooked(divide_and_begin, wait, forget=False), "it grows with every step"),
+    (hooked(begin, wait), "this is the sum"),
+    (hooked(begin, wait_and_divide, **EARLY), "before the gradient is"),
+    (hooked(begin_with_the_gradient, wait_and_divide, **EARLY), "backward copies it"),
+]
+
+
+@pytest.mark.parametrize(("attach", "words"), WRONG_OVERLAPS)
 def test_wrong_overlaps(attach, words):
     assert words in refusal(checks.check_overlap, attach)
 
@@ -205,32 +205,32 @@ def divide_the_last(works):
     works[-1][1].div_(dist.get_world_size())
 
 
-@pytest.mark.parametrize(
-    ("average", "words"),
-    [
-        (partial(averaged, start=wait_for_the_last), "waits for one before"),
-        (partial(averaged, wait=wait_for_the_last), "says nothing of the others"),
-        (partial(averaged, put=put_nowhere), "copy into the one that is there"),
-        (partial(averaged, put=replace_data), "do not replace its data"),
-        (partial(averaged, divide=False), "divide by the world size"),
-        (partial(averaged, start=divide_the_last, divide=False), "divide before or after"),
-    ],
-)
+WRONG_AVERAGES = [
+    (partial(averaged, start=wait_for_the_last), "waits for one before"),
+    (partial(averaged, wait=wait_for_the_last), "says nothing of the others"),
+    (partial(averaged, put=put_nowhere), "copy into the one that is there"),
+    (partial(averaged, put=replace_data), "do not replace its data"),
+    (partial(averaged, divide=False), "divide by the world size"),
+    (partial(averaged, start=divide_the_last, divide=False), "divide before or after"),
+]
+
+
+@pytest.mark.parametrize(("average", "words"), WRONG_AVERAGES)
 def test_wrong_averages(average, words):
     told = refusal(checks.check_average, average)
     assert words in told and "finish" not in told, "that is the function of 2.3"
 
 
-@pytest.mark.parametrize(
-    ("number", "check", "answer"),
-    [
-        ("2.1", checks.check_reading, lambda: [np.int64(1), torch.tensor(20), "37 ms"]),
-        ("2.2", checks.check_cap, lambda: ("3 MB", "24.5 ms")),
-        ("2.3", checks.check_overlap, hooked(copy_and_begin, wait_and_copy_back)),
-        ("2.4", checks.check_average, unpacked_and_divided),
-        ("2.6", checks.check_turned, lambda: ["45 ms", 125, np.int64(9)]),
-    ],
-)
+RIGHT = [
+    ("2.1", checks.check_reading, lambda: [np.int64(1), torch.tensor(20), "37 ms"]),
+    ("2.2", checks.check_cap, lambda: ("3 MB", "24.5 ms")),
+    ("2.3", checks.check_overlap, hooked(copy_and_begin, wait_and_copy_back)),
+    ("2.4", checks.check_average, unpacked_and_divided),
+    ("2.6", checks.check_turned, lambda: ["45 ms", 125, np.int64(9)]),
+]
+
+
+@pytest.mark.parametrize(("number", "check", "answer"), RIGHT)
 def test_right_answers(number, check, answer, capsys):
     check(answer)
     assert f"{number} passed: " in capsys.readouterr().out

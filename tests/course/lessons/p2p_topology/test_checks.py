@@ -22,36 +22,36 @@ def design(small, large=LARGE):
     return {"4 MB": small, "400 MB": large}
 
 
-@pytest.mark.parametrize(
-    ("check", "answer"),
-    [
-        (checks.check_shares, design(np.array([0, 0, 4e6]), torch.tensor(LARGE))),  # not exact
-        (checks.check_reading, ({frozenset(pair) for pair in PAIRS}, "off")),
-        (checks.check_reading, (torch.tensor(PAIRS), 0)),
-        (checks.check_reading, (*PAIRS, False)),
-        (checks.check_best_ways, ((3, 7.5), (1, 4))),
-        (checks.check_contention, {"P": 4, "Q": 11, "R": 10}),
-    ],
-)
+RIGHT = [
+    (checks.check_shares, design(np.array([0, 0, 4e6]), torch.tensor(LARGE))),  # not exact
+    (checks.check_reading, ({frozenset(pair) for pair in PAIRS}, "off")),
+    (checks.check_reading, (torch.tensor(PAIRS), 0)),
+    (checks.check_reading, (*PAIRS, False)),
+    (checks.check_best_ways, ((3, 7.5), (1, 4))),
+    (checks.check_contention, {"P": 4, "Q": 11, "R": 10}),
+]
+
+
+@pytest.mark.parametrize(("check", "answer"), RIGHT)
 def test_right_answers_in_other_forms(check, answer):
     check(lambda: answer)
 
 
-@pytest.mark.parametrize(
-    ("check", "answer", "words"),
-    [
-        (checks.check_best_ways, (3, 8.0, 1, 4.0), "that is the other relay"),
-        (checks.check_best_ways, (3, 7.5e-3, 1, 4e-3), "in another unit"),
-        (checks.check_shares, design([1.8e6, 1.8e6, 0.4e6]), "of no use"),
-        (checks.check_shares, design([0, 0, 4e6], [400e6 / 3] * 3), "what could it have carried"),
-        (checks.check_shares, design([0, 0, 4], [181.5, 181.5, 37]), "this is MB"),
-        (checks.check_reading, (PAIRS, True), "nearly alike"),
-        (checks.check_reading, (BY_NUMBER, 0), "0 and 1 have an ordinary rate"),
-        (checks.check_reading, (PAIRS[:3], False), "some are missing"),
-        (checks.check_contention, (2, 6, 5), "its time alone"),
-        (checks.check_contention, (4, 12, 10), "half a link to the end"),
-    ],
-)
+WRONG = [
+    (checks.check_best_ways, (3, 8.0, 1, 4.0), "that is the other relay"),
+    (checks.check_best_ways, (3, 7.5e-3, 1, 4e-3), "in another unit"),
+    (checks.check_shares, design([1.8e6, 1.8e6, 0.4e6]), "of no use"),
+    (checks.check_shares, design([0, 0, 4e6], [400e6 / 3] * 3), "what could it have carried"),
+    (checks.check_shares, design([0, 0, 4], [181.5, 181.5, 37]), "this is MB"),
+    (checks.check_reading, (PAIRS, True), "nearly alike"),
+    (checks.check_reading, (BY_NUMBER, 0), "0 and 1 have an ordinary rate"),
+    (checks.check_reading, (PAIRS[:3], False), "some are missing"),
+    (checks.check_contention, (2, 6, 5), "its time alone"),
+    (checks.check_contention, (4, 12, 10), "half a link to the end"),
+]
+
+
+@pytest.mark.parametrize(("check", "answer", "words"), WRONG)
 def test_wrong_figures(check, answer, words):
     assert words in refusal(check, lambda: answer)
 
@@ -163,15 +163,15 @@ def hops_take_turns(tensor, way, chunk, length):
             dist.send(piece, after)
 
 
-@pytest.mark.parametrize(
-    ("answer", "words"),
-    [
-        (a_padded_tensor, "7 elements in chunks of 2 along [3, 1, 4, 0, 2]"),
-        (without_the_rest, "the last chunk may be shorter"),
-        (never_waits_for_a_slot, "before you write into its buffer"),
-        (hops_take_turns, "the hops take turns"),
-        (with_a_copy, "a relay has its two slots"),
-    ],
-)
+WRONG_RELAYS = [
+    (a_padded_tensor, "7 elements in chunks of 2 along [3, 1, 4, 0, 2]"),
+    (without_the_rest, "the last chunk may be shorter"),
+    (never_waits_for_a_slot, "before you write into its buffer"),
+    (hops_take_turns, "the hops take turns"),
+    (with_a_copy, "a relay has its two slots"),
+]
+
+
+@pytest.mark.parametrize(("answer", "words"), WRONG_RELAYS)
 def test_wrong_relays(answer, words):
     assert words in refusal(checks.check_relay, answer)

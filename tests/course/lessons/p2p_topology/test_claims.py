@@ -71,9 +71,10 @@ def test_arms_are_added_and_renamed_as_one_likes(names, monkeypatch):
     assert "times as fast over a relay" in CORE.run("best", **given)["by_relay"]
 
 
-@pytest.mark.parametrize(
-    ("gpus", "to"), [(0, (1, 2, 4)), (3, (1, 2, 1)), (4, (1, 2, 3)), (8, (1, 2, 4))]
-)
+RECEIVERS = [(0, (1, 2, 4)), (3, (1, 2, 1)), (4, (1, 2, 3)), (8, (1, 2, 4))]
+
+
+@pytest.mark.parametrize(("gpus", "to"), RECEIVERS)
 def test_the_three_copies_go_to_gpus_that_are_there(gpus, to, monkeypatch):
     monkeypatch.setattr(programs, "gpu_count", lambda: gpus)
     assert programs.receivers() == to

@@ -35,20 +35,20 @@ def counted():
     return [*most, (most[2] - most[1]) * 0.5]
 
 
-@pytest.mark.parametrize(
-    ("check", "answer"),
-    [
-        (checks.check_trace, lambda: " C: in its row they stand late"),
-        (checks.check_inference_program, answers.yields_its_steps),
-        (checks.check_repair, the_smallest_that_ends),
-        (checks.check_repair, lambda: (rank for rank in torch.tensor([3, 1, 3]))),
-        (checks.check_activations, counted),
-        (checks.check_activations, lambda: ((8, 4, 7), 1.5)),
-        (checks.check_consume, answers.consume),
-        (checks.check_consume, answers.into_reused_buffers),
-        (checks.check_order, answers.by_end),
-    ],
-)
+RIGHT = [
+    (checks.check_trace, lambda: " C: in its row they stand late"),
+    (checks.check_inference_program, answers.yields_its_steps),
+    (checks.check_repair, the_smallest_that_ends),
+    (checks.check_repair, lambda: (rank for rank in torch.tensor([3, 1, 3]))),
+    (checks.check_activations, counted),
+    (checks.check_activations, lambda: ((8, 4, 7), 1.5)),
+    (checks.check_consume, answers.consume),
+    (checks.check_consume, answers.into_reused_buffers),
+    (checks.check_order, answers.by_end),
+]
+
+
+@pytest.mark.parametrize(("check", "answer"), RIGHT)
 def test_right_answers_pass(check, answer):
     check(answer)
 
@@ -83,14 +83,14 @@ def test_a_wrong_function(check, answer, words):
     assert words in refusal(check, answer)
 
 
-@pytest.mark.parametrize(
-    ("task", "words"),
-    [
-        (lambda rank, k: schedules.Task("F", k, rank), "then the stage, then the micro-batch"),
-        (lambda rank, k: schedules.Task("F", rank + 1, k), "its own stage only"),
-        (lambda rank, k: schedules.Task("F", rank, 0), "each micro-batch once"),
-    ],
-)
+WRONG_TASKS = [
+    (lambda rank, k: schedules.Task("F", k, rank), "then the stage, then the micro-batch"),
+    (lambda rank, k: schedules.Task("F", rank + 1, k), "its own stage only"),
+    (lambda rank, k: schedules.Task("F", rank, 0), "each micro-batch once"),
+]
+
+
+@pytest.mark.parametrize(("task", "words"), WRONG_TASKS)
 def test_a_task_that_is_not_the_ranks_is_shown_with_its_stage(task, words):
     told = refusal(checks.check_inference_program, partial(answers.forward, task=task))
     assert words in told and "Task('F', " in told
@@ -109,20 +109,20 @@ def test_a_receive_that_is_missing_is_not_called_late():
     assert "post the receive earlier" not in told
 
 
-@pytest.mark.parametrize(
-    ("check", "answer", "words"),
-    [
-        (checks.check_trace, "a", "follow the chain"),
-        (checks.check_trace, None, "without `return`"),
-        (checks.check_repair, range(5), "exactly one of two neighbours receives first"),
-        (checks.check_repair, {1, 3, 9}, "there is no such rank"),
-        (checks.check_repair, {0, 2, 4}, "may go on sending first"),
-        (checks.check_repair, "1, 3", "another type was returned"),
-        (checks.check_activations, (8, 3, 7, 2.0), "one more F comes before the first B"),
-        (checks.check_activations, (8, 4, 7, 3), "not GB"),
-        (checks.check_activations, (8, 4, 7, 3.5), "not what it needs beyond"),
-    ],
-)
+WRONG_FIGURES = [
+    (checks.check_trace, "a", "follow the chain"),
+    (checks.check_trace, None, "without `return`"),
+    (checks.check_repair, range(5), "exactly one of two neighbours receives first"),
+    (checks.check_repair, {1, 3, 9}, "there is no such rank"),
+    (checks.check_repair, {0, 2, 4}, "may go on sending first"),
+    (checks.check_repair, "1, 3", "another type was returned"),
+    (checks.check_activations, (8, 3, 7, 2.0), "one more F comes before the first B"),
+    (checks.check_activations, (8, 4, 7, 3), "not GB"),
+    (checks.check_activations, (8, 4, 7, 3.5), "not what it needs beyond"),
+]
+
+
+@pytest.mark.parametrize(("check", "answer", "words"), WRONG_FIGURES)
 def test_a_wrong_figure(check, answer, words):
     assert words in refusal(check, lambda: answer)
 

@@ -39,10 +39,14 @@ def test_what_an_order_wins_is_judged(recorded):
         LESSON.hold("order-claims", true={"by_name": by_name}, false=false, words=words)
 
 
-@pytest.mark.parametrize(
-    ("tier", "predicted", "told"),
-    [("EMULATED", 0.342, ""), ("EMULATED", 0.4, "a better one"), ("MEASURED", 0.3, "200 Mbit/s")],
-)
+BEST_ORDERS = [
+    ("EMULATED", 0.342, ""),
+    ("EMULATED", 0.4, "a better one"),
+    ("MEASURED", 0.3, "200 Mbit/s"),
+]
+
+
+@pytest.mark.parametrize(("tier", "predicted", "told"), BEST_ORDERS)
 def test_the_bet_on_the_best_order_is_judged_by_one_as_good_on_such_links(
     recorded, monkeypatch, capsys, tier, predicted, told
 ):
@@ -65,9 +69,10 @@ def test_the_lesson_shows_the_queue_and_the_three_ways_that_run(cell, program):
     assert shown == ran
 
 
-@pytest.mark.parametrize(
-    ("held", "told"), [(0.0, nullcontext()), (24.0, pytest.raises(ClaimFailed))]
-)
+FRAMES = [(0.0, nullcontext()), (24.0, pytest.raises(ClaimFailed))]
+
+
+@pytest.mark.parametrize(("held", "told"), FRAMES)
 def test_the_frame_goes_with_tags_or_it_is_not_the_queue(recorded, monkeypatch, held, told):
     usual = recorded["eager 1f1b, ordered"]
     rounds = [[{"frame": ms / 1e3}] * 3 for ms in (25.0, held)]

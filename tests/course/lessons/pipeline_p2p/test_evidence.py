@@ -24,16 +24,16 @@ KNOWN = by_case(catalogue.experiment(experiment.NAME).recorded())
 IDLE = (0.385, 0.384, 0.386)
 
 
-@pytest.mark.parametrize(
-    ("fast", "frame", "left"),
-    [
-        ((0.27, 0.26, 0.27), (75, 76, 80), ["d"]),
-        ((0.10, 0.09, 0.12), (25, 24, 30), ["b"]),
-        ((0.27, 0.26, 0.27), (25, 24, 30), []),
-        ((0.10, 0.26, 0.27), (75, 76, 80), ["b", "d"]),
-        ((0.27, 0.26, 0.27), (75, 25, 80), ["d"]),
-    ],
-)
+BOARDS = [
+    ((0.27, 0.26, 0.27), (75, 76, 80), ["d"]),
+    ((0.10, 0.09, 0.12), (25, 24, 30), ["b"]),
+    ((0.27, 0.26, 0.27), (25, 24, 30), []),
+    ((0.10, 0.26, 0.27), (75, 76, 80), ["b", "d"]),
+    ((0.27, 0.26, 0.27), (75, 25, 80), ["d"]),
+]
+
+
+@pytest.mark.parametrize(("fast", "frame", "left"), BOARDS)
 def test_the_board_follows_the_evidence(fast, frame, left):
     queued, longer = run(QUEUED, IDLE, (25, 24, 25)), run(LONGER, IDLE, frame)
     board = evidence.INVESTIGATION.empty()
@@ -41,15 +41,15 @@ def test_the_board_follows_the_evidence(fast, frame, left):
     assert board.left == left
 
 
-@pytest.mark.parametrize(
-    ("frame", "letters"),
-    [
-        ((0.4, 0.5, 0), {"c"}),
-        ((25, 24, 26), {"a"}),
-        ((12, 11, 13), {"b"}),
-        ((0, 25, 0), {"a", "c"}),
-    ],
-)
+FRAMES = [
+    ((0.4, 0.5, 0), {"c"}),
+    ((25, 24, 26), {"a"}),
+    ((12, 11, 13), {"b"}),
+    ((0, 25, 0), {"a", "c"}),
+]
+
+
+@pytest.mark.parametrize(("frame", "letters"), FRAMES)
 def test_what_puts_leave_of_the_frame_is_said_by_every_round(frame, letters):
     queued, put = run(QUEUED, IDLE, (25, 24, 25)), run(QUEUED, IDLE, frame)
     assert evidence.left_by_puts(queued, put) == letters

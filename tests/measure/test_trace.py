@@ -12,6 +12,7 @@ from labkit import launch
 from labkit.measure import trace
 from labkit.measure.timeline import Timeline
 from labkit.measure.trace import Clock, Kind, Tracer
+from tests.rehearsal.box import sitecustomize as box
 
 DELAY = 0.020
 
@@ -134,35 +135,23 @@ def test_the_hook_shows_what_ddp_calls_and_averages_as_ddp_does():
     assert max(split.seconds(rank, Kind.COMPUTE) for rank in range(2)) < 0.05, "it waits inside"
 
 
-class Event:
-    """On a stream that comes to be behind Python; CUDA compares no events of two devices."""
+class Event(box.Event):
+    """On a stream that comes to be behind Python."""
 
     behind = 0.0
 
-    def __init__(self, enable_timing):
-        assert enable_timing
-
     def record(self, stream=None):
-        self.gpu, self.stamp = stream or a_threads_first_gpu(), time.perf_counter() + self.behind
-
-    def synchronize(self):
-        pass
-
-    def elapsed_time(self, other):
-        assert self.gpu == other.gpu, "invalid resource handle"
-        return 1e3 * (other.stamp - self.stamp)
-
-
-def a_threads_first_gpu():
-    is_rank = threading.current_thread() is threading.main_thread()
-    return torch.device("cuda", 1 if is_rank else 0)
+        super().record(stream)
+        self.at += self.behind
 
 
 def test_on_a_gpu_a_span_lasts_from_event_to_event_on_whatever_thread(monkeypatch):
     """A callback of gloo's comes on a thread of its own; CPU tensors are timed by the clock."""
+    monkeypatch.setenv("BOX_GPUS", "2")
+    monkeypatch.setattr(box.here, "device", 1)  # this thread's; another's is 0
     monkeypatch.setattr(torch.cuda, "Event", Event)
     monkeypatch.setattr(torch.cuda, "synchronize", lambda _: None)
-    monkeypatch.setattr(torch.cuda, "current_stream", lambda gpu=None: gpu or a_threads_first_gpu())
+    monkeypatch.setattr(torch.cuda, "current_stream", box.current_stream)
     monkeypatch.setattr(trace, "device", lambda: torch.device("cuda", 1))
     monkeypatch.setattr(dist, "is_initialized", lambda: True)
     tracer = Tracer(Clock(0.0, 0.0), 1)

@@ -53,32 +53,25 @@ def test_right_answers_pass(check, answer):
     check(answer)
 
 
-WRONG = {
-    checks.check_inference_program: [
-        (answers.receives_right_before_the_task, "at once: started in one batch"),
-        (answers.sends_before_the_task, "put the send after the task"),
-        (answers.puts_transfers_into_no_batch, "also a single one"),
-        (answers.sends_from_the_last_rank_too, "the last rank sends nothing"),
-    ],
-    checks.check_consume: [
-        (answers.posts_one_receive_at_a_time, "with fewer nothing moves while you compute"),
-        (answers.receives_without_a_tag, "each with its source and its tag"),
-        (answers.receives_into_one_buffer, "two receives share one buffer"),
-        (answers.never_waits, "or you use one before its wait"),
-    ],
-    checks.check_order: [
-        (answers.by_micro_batch, "something stands before what it is made of"),
-        (answers.one_hop_after_the_other, "something in front cannot start yet"),
-        (answers.leaves_the_last_one_out, "0 times in the order, not 1"),
-        (answers.orders_tasks, "for all ranks"),
-    ],
-}
+inference, consume = checks.check_inference_program, checks.check_consume
+order = checks.check_order
+WRONG = [
+    (inference, answers.receives_right_before_the_task, "at once: started in one batch"),
+    (inference, answers.sends_before_the_task, "put the send after the task"),
+    (inference, answers.puts_transfers_into_no_batch, "also a single one"),
+    (inference, answers.sends_from_the_last_rank_too, "the last rank sends nothing"),
+    (consume, answers.posts_one_receive_at_a_time, "with fewer nothing moves while you compute"),
+    (consume, answers.receives_without_a_tag, "each with its source and its tag"),
+    (consume, answers.receives_into_one_buffer, "two receives share one buffer"),
+    (consume, answers.never_waits, "or you use one before its wait"),
+    (order, answers.by_micro_batch, "something stands before what it is made of"),
+    (order, answers.one_hop_after_the_other, "something in front cannot start yet"),
+    (order, answers.leaves_the_last_one_out, "0 times in the order, not 1"),
+    (order, answers.orders_tasks, "for all ranks"),
+]
 
 
-@pytest.mark.parametrize(
-    ("check", "answer", "words"),
-    [(check, *case) for check, cases in WRONG.items() for case in cases],
-)
+@pytest.mark.parametrize(("check", "answer", "words"), WRONG)
 def test_a_wrong_function(check, answer, words):
     assert words in refusal(check, answer)
 

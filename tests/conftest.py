@@ -7,7 +7,7 @@ import os
 import signal
 
 import cloudpickle
-from pytest import fixture, hookimpl, skip
+from pytest import MonkeyPatch, fixture, hookimpl, skip
 
 import tests
 from course import other_programs
@@ -46,9 +46,7 @@ def pytest_pyfunc_call(pyfuncitem):
 @fixture(autouse=True, scope="session")
 def throwaway_ledger(tmp_path_factory):
     """Keep the tests out of the learner's ledger."""
-    path = tmp_path_factory.mktemp("ledger") / "ledger.jsonl"
-    before = os.environ.get("LABKIT_LEDGER")
-    os.environ["LABKIT_LEDGER"] = str(path)
-    os.environ.setdefault("COURSE_GATES", "open")
-    yield path
-    os.environ.pop("LABKIT_LEDGER") if before is None else os.environ.update(LABKIT_LEDGER=before)
+    with MonkeyPatch.context() as patch:
+        patch.setenv("LABKIT_LEDGER", str(tmp_path_factory.mktemp("ledger") / "ledger.jsonl"))
+        patch.setenv("COURSE_GATES", os.environ.get("COURSE_GATES", "open"))
+        yield

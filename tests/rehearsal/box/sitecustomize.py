@@ -144,9 +144,6 @@ class Stream:
 
     wait_event = wait_stream = synchronize
 
-    def query(self):
-        return True
-
     def __enter__(self):
         gpu = self.device_index
         self.before = here.device, here.streams.get(gpu)
@@ -191,9 +188,6 @@ class Event:
 
     def wait(self, stream=None):
         pass
-
-    def query(self):
-        return True
 
 
 class Memory:

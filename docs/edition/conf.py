@@ -17,6 +17,7 @@ extensions = ["myst_nb", "mathml"]
 nb_execution_mode = "off"  # the notebooks come executed
 nb_ipywidgets_js = {}  # sliders are drawn as small multiples; no script from elsewhere
 nb_merge_streams = True
+nb_render_markdown_format = "myst"  # the map of the course is a table
 myst_enable_extensions = ["dollarmath", "colon_fence", "html_image", "attrs_inline"]
 myst_heading_anchors = 3
 myst_heading_slug_func = "course.notebooks.edition.slug"

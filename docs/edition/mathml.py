@@ -1,8 +1,17 @@
 """Formulas as MathML, which browsers draw themselves: no script, and nothing from elsewhere."""
 
+import re
+
 from docutils.nodes import SkipNode
-from latex2mathml.converter import convert
+from latex2mathml import converter
 from sphinx.util.math import get_node_equation_number
+
+
+def convert(formula, **options):
+    """Convert a formula; in its words latex2mathml would show the backslash of an underscore."""
+    words = re.compile(r"\\text\{[^}]*\}")
+    plain = words.sub(lambda match: match[0].replace(r"\_", "_"), formula)
+    return converter.convert(plain, **options)
 
 
 def _inline(self, node):

@@ -44,7 +44,7 @@ export default define({
   draw(state, pen, width) {
     const { customers, now } = state, scale = (width - LEFT - 12) / SPAN, x = (ms) => LEFT + scale * Math.min(ms, SPAN);
     const bottom = TOP + ROW * MOST;
-    const free = idle(state), narrow = width < 330, told = narrow ? "" : "the counter: ";
+    const free = idle(state), narrow = width < 400, told = narrow ? "" : "the counter: ";
     const name = queues(state) ? "a queue" : free ? `idle for ${free} ms${narrow ? "" : " of each lap"}` : "never idle, and no queue";
     pen.text("lap", LEFT, 16, `a lap: ${lap(state)} ms; ${told}${name}`, { "font-weight": "bold", "font-size": narrow ? 12 : 13, fill: queues(state) ? RED : INK });
     for (let ms = 0; ms <= SPAN; ms += 160) pen.text(`ms ${ms}`, x(ms), bottom + 15, ms === SPAN ? `${ms} ms` : ms, { "text-anchor": ms === SPAN ? "end" : "middle", "font-size": 11 });

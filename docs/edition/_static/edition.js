@@ -73,12 +73,17 @@ document.addEventListener("DOMContentLoaded", () => {
       const letter = data.get(`question-${place}`);
       const range = data.get("low") && data.get("high") ? ` (at least ${data.get("low")}, at most ${data.get("high")})` : "";
       const because = data.get("reason")?.trim() ? `, because ${data.get("reason").trim()}` : "";
-      const given = letter ? `${letter}) ${options["abcdefgh".indexOf(letter)].textContent.replace(/\.$/, "")}${because}` : `${data.get("answer")} ${box.dataset.unit}${range}`;
+      const given = letter ? `${letter}) ${options["abcdefgh".indexOf(letter)].textContent.replace(/\.$/, "")}${because}` : `${data.get("answer")} ${box.dataset.unit}`.trim() + range;
       localStorage.setItem(`course:${box.dataset.key}`, JSON.stringify(given));
       committed(box, given);
     });
     const before = kept(box.dataset.key);
     if (before) committed(box, before);
+  });
+
+  // What a cell printed is wrapped on a narrow screen where it is text, and scrolled where it stands in columns.
+  document.querySelectorAll(".cell_output pre").forEach((printed) => {
+    printed.classList.toggle("course-text", !/\S {2,}\S/.test(printed.textContent));
   });
 
   document.querySelectorAll(".small-multiples").forEach((row, place) => {

@@ -90,6 +90,9 @@ def _report(lesson: Lesson, measured: list[Record], path: Path) -> None:
         return
     print(f"{records.tiers_of(measured)} · {measured[0].provenance}")
     print(tabulate(measured))
+    watched = [record.others for record in measured if record.others is not None]
+    if watched:
+        print(f"Meanwhile other programs used up to {max(watched):.2f} CPUs.")
     records.save(measured, path)
     picture = alt_text.save(lesson.draw(measured), path.with_suffix(".png"))
     print(f"\nrecords: {path}\npicture: {picture}\n")

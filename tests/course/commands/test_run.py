@@ -1,5 +1,6 @@
 import sys
 import types
+from dataclasses import replace
 
 from pytest import approx, mark, raises
 
@@ -27,7 +28,8 @@ def test_without_a_right_name_nothing_runs_and_all_names_are_listed(monkeypatch,
 def test_run_prints_a_table_and_keeps_records_and_picture(monkeypatch, capsys, tmp_path):
     def measure(*, quick, progress):
         progress("half way")
-        return [Record("sample", "a", {}, [[1.0], [2.0]], Tier.MEASURED, Provenance.here())]
+        made = Record("sample", "a", {}, [[1.0], [2.0]], Tier.MEASURED, Provenance.here())
+        return [made, replace(made, others=0.5), replace(made, others=0.125)]
 
     module = types.SimpleNamespace(
         TITLE="A sample", run=measure, draw=lambda found: plots.new_axes("Sample").figure
@@ -38,6 +40,7 @@ def test_run_prints_a_table_and_keeps_records_and_picture(monkeypatch, capsys, t
     assert main(["run", "gloo-scaling", "--quick", "--out", str(out)]) == 0
     printed = capsys.readouterr()
     assert "half way" in printed.err and "MEASURED" in printed.out
+    assert "other programs used up to 0.50 CPUs" in printed.out
     assert records.load(out)[0].summary.median == 2.0
     assert out.with_suffix(".png").stat().st_size > 1000
 

@@ -2,13 +2,13 @@
 
 import ast
 import inspect
-import json
 import re
 from pathlib import Path
 
 from matplotlib import pyplot
 from pytest import raises
 
+from course.notebooks import files
 from course.predictions import judging
 
 NOTEBOOKS = Path(__file__).resolve().parents[3] / "notebooks"
@@ -41,10 +41,9 @@ class Cells:
 
     def __init__(self, name, **given):
         """`given`: what stands in for imports, or what all cells find besides."""
-        document = json.loads((NOTEBOOKS / f"{name}.ipynb").read_text())
-        self.texts = {cell["id"]: "".join(cell["source"]) for cell in document["cells"]}
-        code = (cell for cell in document["cells"] if cell["cell_type"] == "code")
-        self.sources = {cell["id"]: self.texts[cell["id"]] for cell in code}
+        cells = files.read(NOTEBOOKS / f"{name}.ipynb").cells
+        self.texts = {cell.id: cell.source for cell in cells}
+        self.sources = {cell.id: cell.source for cell in cells if cell.cell_type == "code"}
         self.imported = {}
         exec(self.sources["imports"], self.imported)
         self.imported |= UNASKED | {"claim": claim} | given

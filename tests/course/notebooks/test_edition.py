@@ -49,6 +49,8 @@ CELLS = {
     "after": "run += 1",
     "slide": SLIDE,
     "quiz": 'warmup("00.alpha_beta")',
+    "map": "from IPython.display import Markdown\nMarkdown('| lesson | |\\n|-|-|\\n| 00 | done |')",
+    "printed": "print('what a cell says in a sentence ' * 4)\nprint()",
     "loop": 'for key in ["9.c"]: choose(key, "Which?", ["x", "y"])',
 }
 
@@ -211,6 +213,9 @@ def test_a_reader_commits_and_the_result_unfolds(site):
         assert picture.bounding_box()["width"] < 390
         lab.photograph(page, "lesson", full_page=True)
         assert page.evaluate("document.documentElement.scrollWidth") == 390
+        assert page.get_by_role("cell", name="done").is_visible(), "a table that a cell shows"
+        said = page.get_by_text("what a cell says").last
+        assert said.evaluate("e => e.scrollWidth == e.clientWidth"), "a sentence is wrapped"
         page.reload()
         assert page.get_by_text("forty-two").is_visible(), "the browser keeps it"
         assert all(url.startswith((address, "data:")) for url in loaded) and not errors

@@ -22,7 +22,7 @@ pytestmark = [mark.exhaustive, mark.timeout(600), lab.needs_chromium]
 for name, by in NEEDS.items():
     reason = f"no {name} here: {by} {name}"
     pytestmark.append(mark.skipif(not shutil.which(name), reason=reason))
-MADE = [Path("/srv/course"), Path("/srv/venv"), Path("/etc/skel/course")]
+MADE = [*(Path("/srv", name) for name in ("course", "venv", "hub")), Path("/etc/skel/course")]
 in_the_way = os.getuid() != 0 or any(map(os.path.lexists, MADE))
 pytestmark.append(mark.skipif(in_the_way, reason="needs root, and a machine without such a room"))
 closed = "learners could not start this Python: make the environment where all can read it"
@@ -62,7 +62,7 @@ def room(folder):
     finally:
         for name in (*FIGURES, "cleo"):
             shell(f"pkill -KILL -u {name} || true; userdel --force --remove {name}", check=False)
-        shell("groupdel learners || true; rm -rf /srv/course /etc/skel/course /srv/venv")
+        shell("groupdel learners || true; rm -rf /srv/course /srv/venv /srv/hub /etc/skel/course")
 
 
 def let_us_look(name):
@@ -146,4 +146,6 @@ def test_each_has_exercises_answers_and_a_hand_in_of_their_own(tmp_path):
         assert answer.status in (403, 404)
         shell(CLASS)
         shown = Path("/srv/course/class.html")
+        database = Path("/srv/hub/jupyterhub.sqlite")
+        assert database.exists() and not readable(database, by="ben")
         assert "A class of 2" in shown.read_text() and not readable(shown, by="ben")

@@ -6,6 +6,7 @@ import re
 import signal
 import subprocess
 import sys
+import textwrap
 import threading
 import time
 
@@ -16,7 +17,7 @@ from pytest import mark, raises
 from labkit import LaunchTimeout, RankDied, RankError, launch
 from tests.marks import slow
 from tests.ranks import leftovers
-from tests.ranks.nodes import started
+from tests.ranks.nodes import environment, started
 
 pytestmark = mark.usefixtures("nothing_left")
 
@@ -235,6 +236,31 @@ def test_an_interrupt_ends_the_launch_and_the_next_one_works():
         launch(time.sleep, 30, world_size=4)
     assert time.monotonic() - start < 10
     assert launch(dist.get_rank, world_size=2) == [0, 1]
+
+
+@mark.slow
+def test_an_interrupt_of_the_whole_group_as_jupyter_and_a_terminal_send_it_is_the_callers_alone():
+    script = """
+        import time
+        import torch.distributed as dist
+        from labkit import launch
+        from labkit.ranks import server
+        def program():
+            print("up", flush=True)
+            time.sleep(60)
+        try:
+            launch(program, world_size=2)
+        except KeyboardInterrupt as interrupt:
+            print("interrupted", interrupt.__cause__, server._server._process.poll(), flush=True)
+        print(launch(dist.get_rank, world_size=2))
+    """
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    command = [sys.executable, "-c", textwrap.dedent(script)]
+    with subprocess.Popen(command, env=environment(), start_new_session=True, **pipes) as parent:
+        assert sum("up" in parent.stdout.readline() for _ in range(2)) == 2
+        os.killpg(parent.pid, signal.SIGINT)
+        told, complaints = parent.communicate()
+    assert (told, complaints) == ("interrupted None None\n[0, 1]\n", "")
 
 
 @mark.slow

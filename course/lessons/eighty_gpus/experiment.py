@@ -21,7 +21,7 @@ SERVERS, CARDS = 3, (1, 2, 4)
 RATE, INSIDE = "20mbit", "800mbit"
 CARD = 0.9927 * 20e6 / 8
 """Bytes of tensors per second that a card carries; the rest of its rate are headers."""
-NBYTES = 12 * 8192 * 20  # S: divides by all world sizes, rings and packets
+NBYTES = 12 * 8192 * 40  # S: divides by all world sizes, rings and packets; links decide, not CPUs
 
 
 def modelled(case: str, cards: int, rails: Fabric) -> float:

@@ -53,7 +53,7 @@ def all_reduce_along_rings(tensor: torch.Tensor, *, cards: int) -> None:
 
 
 def all_reduce_perf(
-    nbytes: int, way: Callable[[torch.Tensor], None] = dist.all_reduce, calls: int = 3
+    nbytes: int, way: Callable[[torch.Tensor], None] = dist.all_reduce, calls: int = 2
 ) -> list[float]:
     """Time the calls of nccl-tests' all_reduce_perf: the seconds of each on this rank."""
     x = torch.zeros(nbytes // 4, device=device())

@@ -11,7 +11,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
     site = Path("build/edition")
     parser.add_argument("--out", type=Path, default=site, help=f"folder to write ({site})")
-    parser.add_argument(
+    which = parser.add_mutually_exclusive_group()
+    which.add_argument(
         "--reuse",
         metavar="FOLDER",
         type=Path,
@@ -19,7 +20,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "their cells are the same; without it, as they ran here last (OUT-runs) where cells and "
         "code are the same",
     )
-    parser.add_argument("--anew", action="store_true", help="run all lessons, changed or not")
+    which.add_argument("--anew", action="store_true", help="run all lessons, changed or not")
 
 
 def main(options: argparse.Namespace) -> int:

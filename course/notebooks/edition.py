@@ -69,7 +69,7 @@ def build(out: Path, *, calm: Path | None = None, anew: bool = False) -> Path:
         shutil.rmtree(folder, ignore_errors=True)
     runs = calm or out.with_name(f"{out.name}-runs")
     beside = {_name(path): path.read_bytes() for pattern in FILES for path in ROOT.glob(pattern)}
-    for name, content in [*beside.items(), *pages(runs, any_code=calm is not None, anew=anew)]:
+    for name, content in [*beside.items(), *pages(runs, calm=calm is not None, anew=anew)]:
         path = source / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(content if isinstance(content, bytes) else content.encode())
@@ -85,11 +85,15 @@ def build(out: Path, *, calm: Path | None = None, anew: bool = False) -> Path:
     return out / "index.html"
 
 
-def pages(runs: Path, **kept: bool) -> Iterator[tuple[str, str]]:
+def pages(runs: Path, *, calm: bool = False, anew: bool = False) -> Iterator[tuple[str, str]]:
     """Run the lessons, or take kept runs as `_ran` does; yield what Sphinx reads: paths, texts."""
+    code = _code()
     lessons, exercises = lesson_files(), sorted((ROOT / "exercises").glob("*.ipynb"))
     for path in lessons:
-        yield _name(path), files.dumps(prepared(_ran(path, runs, **kept), terms()))
+        yield (
+            _name(path),
+            files.dumps(prepared(_ran(path, runs, code, calm=calm, anew=anew), terms())),
+        )
     for path in exercises:
         page = prepared(files.read(path), [])
         hint = f"*To run it: `python -m course start`, then `work/{_name(path)}`.*"
@@ -120,22 +124,24 @@ def pages(runs: Path, **kept: bool) -> Iterator[tuple[str, str]]:
     yield "index.md", front
 
 
-def _ran(path: Path, runs: Path, *, any_code: bool = False, anew: bool = False) -> NotebookNode:
-    """Run a lesson and keep it, or take the kept one where neither cells nor code have changed.
+def _ran(
+    path: Path, runs: Path, code: str, *, calm: bool = False, anew: bool = False
+) -> NotebookNode:
+    """Run a lesson and keep it, or take the kept one where neither cells nor `code` have changed.
 
-    With `any_code` the cells alone decide, as they do for runs of another machine.
+    Of a `calm` machine's runs the cells alone decide.
     """
     kept = runs / path.relative_to(ROOT)
     if kept.exists() and not anew:
         before, now = files.read(kept), files.read(path)
         same_cells = [cell.source for cell in before.cells] == [cell.source for cell in now.cells]
-        if same_cells and (any_code or before.metadata.get(CODE) == _code()):
+        if same_cells and (calm or before.metadata.get(CODE) == code):
             when = datetime.fromtimestamp(kept.stat().st_mtime)
             print(f"{_name(path)}: as it ran on {when:%Y-%m-%d at %H:%M}")
             return before
     print(f"running {_name(path)}", flush=True)  # a log shows it at once, too
     ran = files.execute(path, LABKIT_STATIC="1")  # no sliders
-    ran.metadata[CODE] = _code()
+    ran.metadata[CODE] = code
     files.write(ran, kept)
     return ran
 

@@ -9,8 +9,7 @@ from sphinx.util.math import get_node_equation_number
 
 def convert(formula, **options):
     """Convert a formula; in its words latex2mathml would show the backslash of an underscore."""
-    words = re.compile(r"\\text\{[^}]*\}")
-    plain = words.sub(lambda match: match[0].replace(r"\_", "_"), formula)
+    plain = re.sub(r"\\text\{[^}]*\}", lambda words: words[0].replace(r"\_", "_"), formula)
     return converter.convert(plain, **options)
 
 

@@ -120,14 +120,14 @@ def test_a_kept_run_is_used_until_its_lesson_or_the_code_changes(monkeypatch, tm
         ("1", "a = 1", {}, 1),
         ("2", "a = 1", {}, 2),
         ("2", "a = 2", {}, 3),
-        ("2", "a = 3", {"any_code": True}, 3),
+        ("2", "a = 3", {"calm": True}, 3),
         ("2", "a = 2", {"anew": True}, 4),
     ]
     (tmp_path / "labkit").mkdir()
     for source, code, how, runs in steps:
         files.write(files.canonical(notebook(cell("a", source))), lesson)
         (tmp_path / "labkit" / "launcher.py").write_text(code)
-        made = edition._ran(lesson, tmp_path / "runs", **how)
+        made = edition._ran(lesson, tmp_path / "runs", edition._code(), **how)
         assert made.cells[0].source == source and len(ran) == runs
 
 

@@ -1,10 +1,8 @@
-"""Answers to exercises of lesson 01: right ones, and wrong ones that say their mistake."""
+"""Answers to exercises of lesson 01: right ones, whose parts can be exchanged, and wrong ones."""
 
-import contextlib
 import statistics
 import time
 from dataclasses import replace
-from functools import partial
 
 import numpy as np
 import torch
@@ -13,17 +11,17 @@ import torch.distributed as dist
 # Exercise 1.1
 
 
-def timed(call):
-    """Meet, then time one call."""
-    dist.barrier()
-    return timed_at_once(call)
+def timed(call, *, meet=dist.barrier, clock="perf_counter"):
+    """Meet, then time one call by a clock, which the check may have exchanged."""
+    meet()
+    start = getattr(time, clock)()
+    call()
+    return getattr(time, clock)() - start
 
 
 def timed_at_once(call):
     """Time one call, whoever is late for it."""
-    start = time.perf_counter()
-    call()
-    return time.perf_counter() - start
+    return timed(call, meet=lambda: None)
 
 
 def over_ranks(samples, op=dist.ReduceOp.MAX):
@@ -58,97 +56,6 @@ def upper_middle(call, *, warmup=5, iters=20):
     return torch.stack(every).amax(0).sort().values[iters // 2]
 
 
-def reports_its_own_time(call, **counts):
-    """Wrong: ranks exchange nothing."""
-    return stopwatch(call, **counts, exchange=list)
-
-
-def adds_the_ranks_up(call, **counts):
-    """Wrong: a call lasts as long as all ranks' calls one after the other."""
-    return stopwatch(call, **counts, exchange=partial(over_ranks, op=dist.ReduceOp.SUM))
-
-
-def takes_the_mean(call, **counts):
-    """Wrong: a few slow calls decide."""
-    return stopwatch(call, **counts, middle=statistics.mean)
-
-
-def takes_the_slowest_call(call, **counts):
-    """Wrong: one slow call decides."""
-    return stopwatch(call, **counts, middle=max)
-
-
-def reads_the_wall_clock(call, **counts):
-    """Wrong: that clock can be set back."""
-
-    def by_date(call):
-        dist.barrier()
-        start = time.time()
-        call()
-        return time.time() - start
-
-    return stopwatch(call, **counts, sample=by_date)
-
-
-def never_meets(call, **counts):
-    """Wrong: the wait for a rank that is late belongs to the call."""
-    return stopwatch(call, **counts, sample=timed_at_once)
-
-
-def never_warms_up(call, *, warmup=5, iters=20):
-    """Wrong: slow first calls count."""
-    return stopwatch(call, warmup=0, iters=iters)
-
-
-def takes_each_ranks_median(call, **counts):
-    """Wrong: the slowest rank is asked for after the median, not call by call."""
-
-    def medians(samples):
-        return over_ranks([statistics.median(samples)])
-
-    return stopwatch(call, **counts, exchange=medians)
-
-
-def starts_before_it_meets(call, **counts):
-    """Wrong: the barrier is timed with the call."""
-
-    def barrier_and_call():
-        dist.barrier()
-        call()
-
-    return stopwatch(barrier_and_call, **counts, sample=timed_at_once)
-
-
-def swallows_exceptions(call, **counts):
-    """Wrong: a call that fails is timed as if it had worked."""
-
-    def tried():
-        with contextlib.suppress(Exception):
-            call()
-
-    return stopwatch(tried, **counts)
-
-
-def prints_inside(call, **counts):
-    """Wrong: a print is timed with the call."""
-
-    def call_and_print():
-        call()
-        print()
-
-    return stopwatch(call_and_print, **counts)
-
-
-def takes_one_above_the_middle(call, **counts):
-    """Wrong: of an even number of samples it takes the one above both in the middle."""
-
-    def above(samples):
-        is_even = len(samples) % 2 == 0
-        return sorted(samples)[len(samples) // 2 + is_even]
-
-    return stopwatch(call, **counts, middle=above)
-
-
 # Exercise 1.2
 
 
@@ -174,65 +81,6 @@ def by_numpy_median(ours, theirs):
     times = [theirs[p] for p in sorted(theirs)]
     rows = [ours[p] / theirs[p] for p in {*ours} & {*theirs} if p >= 4]
     return np.median(rows) if times[-1] >= 1.5 * times[0] else None
-
-
-def divides_theirs_by_ours(ours, theirs):
-    """Wrong: more CPUs come out as fewer."""
-    rows = full_rows(ours, theirs)
-    return statistics.median(theirs[pairs] / ours[pairs] for pairs in rows)
-
-
-def takes_rows_of_few_pairs(ours, theirs):
-    """Wrong: one pair and two, which do not fill a CPU, count."""
-    return cpus_like_ours(ours, theirs, rows=lambda ours, theirs: ours.keys() & theirs.keys())
-
-
-def asks_for_rows_that_we_lack(ours, theirs):
-    """Wrong: not every row of theirs is one of ours."""
-    rows = [pairs for pairs in theirs if pairs >= 4]
-    return cpus_like_ours(ours, theirs, rows=lambda *_: rows)
-
-
-def takes_the_mean_of_the_rows(ours, theirs):
-    """Wrong: one spoilt row decides."""
-    return cpus_like_ours(ours, theirs, middle=statistics.mean)
-
-
-def takes_the_lower_middle(ours, theirs):
-    """Wrong: of an even number of rows it takes the lower one in the middle."""
-    return cpus_like_ours(ours, theirs, middle=statistics.median_low)
-
-
-def never_says_none(ours, theirs):
-    """Wrong: calls always queue."""
-    return cpus_like_ours(ours, theirs, queue=lambda theirs: True)
-
-
-def wants_more_than_one_and_a_half(ours, theirs):
-    """Wrong: calls of exactly one and a half times as long do not queue."""
-
-    def queue(theirs):
-        return theirs[max(theirs)] > 1.5 * theirs[min(theirs)]
-
-    return cpus_like_ours(ours, theirs, queue=queue)
-
-
-def takes_the_last_row_for_the_most_pairs(ours, theirs):
-    """Wrong: rows stand in no order."""
-
-    def queue(theirs):
-        return [*theirs.values()][-1] >= 1.5 * theirs[min(theirs)]
-
-    return cpus_like_ours(ours, theirs, queue=queue)
-
-
-def takes_the_longest_for_the_most_pairs(ours, theirs):
-    """Wrong: the row of the longest time may be a spoilt one."""
-
-    def queue(theirs):
-        return max(theirs.values()) >= 1.5 * theirs[min(theirs)]
-
-    return cpus_like_ours(ours, theirs, queue=queue)
 
 
 # Exercise 1.4
@@ -374,11 +222,6 @@ def counts_one_thread(reading):
     return confinement(replace(reading, after={thread: reading.after[thread]}))
 
 
-def counts_since_the_cgroup_was_made(reading):
-    """Wrong: throttling before the reading counts."""
-    return confinement(replace(reading, stat_before=None))
-
-
 def knows_the_period(reading):
     """Wrong: a period need not be 100 ms."""
     quota = reading.cpu_max and f"{reading.cpu_max.split()[0]} 100000"
@@ -389,20 +232,6 @@ def has_no_cpus_without_a_quota(reading):
     """Wrong: where no quota is set, the mask says how many CPUs there are."""
     name, cpus = confinement(reading)
     return name, 0 if (reading.cpu_max or "max").startswith("max") else cpus
-
-
-def blames_a_quota_for_one_period(reading):
-    """Wrong: one throttled period is less than a tenth."""
-    return confinement(reading, throttles=lambda periods, throttled: throttled > 0)
-
-
-def leaves_out_a_cpu_of_the_mask(reading):
-    """Wrong: of "0-47" both ends count."""
-
-    def distance(part):
-        return size(part) - 1
-
-    return confinement(reading, size=distance)
 
 
 def mask_before_none(reading):
@@ -435,22 +264,3 @@ def who_pays(programs, nbytes, *, sample=timed, exchange=gathered, largest=max, 
         for name in programs
     }
     return pays, reason
-
-
-def compares_the_slowest_ranks(programs, nbytes):
-    """Wrong: whoever is fast pays as well."""
-
-    def slowest(own):
-        return [over_ranks(own)] * dist.get_world_size()
-
-    return who_pays(programs, nbytes, exchange=slowest)
-
-
-def pays_for_the_wait(programs, nbytes):
-    """Wrong: ranks do not meet before a run, and wait in it for one that is late."""
-    return who_pays(programs, nbytes, sample=timed_at_once)
-
-
-def compares_with_the_fewest_bytes(programs, nbytes):
-    """Wrong: the program that sends the most is asked for."""
-    return who_pays(programs, nbytes, largest=min)

@@ -1,5 +1,7 @@
 """Right answers in two styles, and the usual wrong ones, each refused with its own words."""
 
+from functools import partial
+
 import pytest
 import torch
 import torch.distributed as dist
@@ -53,39 +55,42 @@ def all_closed(tensors, cap):
         yield [tensors[place] for place in bucket.members]
 
 
+def in_turn(tensors, cap, src, *, plan=all_closed, land=land):
+    """One bucket after the other: by whose `plan`, and what becomes of each that was sent."""
+    for members in plan(tensors, cap):
+        land(*send(members, src))
+
+
 def by_a_set_of_types(tensors, cap, src):
     """In an order that differs from process to process."""
     for dtype in {tensor.dtype for tensor in tensors}:
-        of_type = [tensor for tensor in tensors if tensor.dtype == dtype]
-        for members in all_closed(of_type, cap):
-            land(*send(members, src))
+        in_turn([tensor for tensor in tensors if tensor.dtype == dtype], cap, src)
 
 
-def each_alone(tensors, cap, src):
-    for tensor in tensors:
-        land(*send([tensor], src))
+def each_alone(tensors, cap):
+    return [[tensor] for tensor in tensors]
 
 
-def cap_in_elements(tensors, cap, src):
-    for members in all_closed(tensors, 4 * cap):
-        land(*send(members, src))
+def cap_in_elements(tensors, cap):
+    return all_closed(tensors, 4 * cap)
 
 
-def never_unpacked(tensors, cap, src):
-    for members in all_closed(tensors, cap):
-        send(members, src)[0].wait()
+def the_open_ones_forgotten(tensors, cap):
+    return closed(tensors, cap, filling={})
 
 
-def unpacked_before_the_wait(tensors, cap, src):
-    for members in all_closed(tensors, cap):
-        work, flat, _ = send(members, src)
-        buckets.unpack(flat, members)
-        work.wait()
+def all_in_one(tensors, cap):
+    """It also stops where there is nothing, which hides no fault."""
+    return [tensors]
 
 
-def the_open_ones_forgotten(tensors, cap, src):
-    for members in closed(tensors, cap, filling={}):
-        land(*send(members, src))
+def never_unpacked(work, flat, members):
+    work.wait()
+
+
+def unpacked_before_the_wait(work, flat, members):
+    buckets.unpack(flat, members)
+    work.wait()
 
 
 def sums_with_zeros(tensors, cap, src):
@@ -96,13 +101,6 @@ def sums_with_zeros(tensors, cap, src):
             flat.zero_()
         dist.all_reduce(flat)
         buckets.unpack(flat, members)
-
-
-def one_for_all(tensors, cap, src):
-    """One buffer for everything; it also stops where there is nothing, which hides no fault."""
-    flat = torch.cat([tensor.reshape(-1) for tensor in tensors])
-    dist.broadcast(flat, src)
-    buckets.unpack(flat, tensors)
 
 
 # Exercise 3.3
@@ -120,9 +118,9 @@ def in_slots(tensors, cap):
             slots[number % 2] = send(members, 0, kept.of(number, bucket))
 
 
-def in_flight(tensors, cap, most, kept):
-    """Send each bucket from a kept buffer, and let so many be on their way."""
-    flying = []
+def in_flight(tensors, cap, *, most, buffers):
+    """Send each bucket from one of so many kept buffers, and let `most` be on their way."""
+    flying, kept = [], buckets.Kept(buffers)
     for number, bucket in enumerate(buckets.plan(tensors, cap=cap)):
         if len(flying) == most:
             land(*flying.pop(0))
@@ -130,18 +128,6 @@ def in_flight(tensors, cap, most, kept):
         flying.append(send(members, 0, kept.of(number, bucket)))
     while flying:
         land(*flying.pop(0))
-
-
-def one_at_a_time(tensors, cap):
-    in_flight(tensors, cap, most=1, kept=buckets.Kept(2))
-
-
-def three_in_two_buffers(tensors, cap):
-    in_flight(tensors, cap, most=3, kept=buckets.Kept(2))
-
-
-def a_buffer_for_each(tensors, cap):
-    in_flight(tensors, cap, most=2, kept=buckets.Kept())
 
 
 # Exercise 3.4
@@ -161,41 +147,27 @@ def pages_of(size):
     return -(-size // 4096)
 
 
-def any_three(plan):
-    return max(sum(plan[start : start + 3]) for start in range(len(plan)))
+def any_three(plan, count=3):
+    return max(sum(plan[start : start + count]) for start in range(len(plan)))
 
 
-def cheapest(nbytes, caps, budget, alpha, fault, *, calls=len, pages=pages_of, together=any_three):
+def cheapest(nbytes, caps, budget, alpha, fault, *, pages=pages_of, together=any_three):
     """The cap that costs least, as it is, or as somebody errs who counts one thing otherwise."""
     plans = {cap: planned(nbytes, cap) for cap in caps}
     costs = {
-        cap: calls(plan) * alpha + fault * sum(pages(size) for size in plan if size > 2**25)
+        cap: len(plan) * alpha + fault * sum(pages(size) for size in plan if size > 2**25)
         for cap, plan in plans.items()
         if together(plan) <= budget
     }
     return min(costs, key=costs.get)
 
 
-def two_alive(*given):
-    return cheapest(
-        *given, together=lambda plan: max(map(sum, zip(plan, [*plan[1:], 0], strict=True)))
-    )
+def the_three_largest(plan):
+    return sum(sorted(plan)[-3:])
 
 
-def the_three_largest(*given):
-    return cheapest(*given, together=lambda plan: sum(sorted(plan)[-3:]))
-
-
-def pages_for_nothing(*given):
-    return cheapest(*given, pages=lambda size: 0)
-
-
-def pages_rounded_down(*given):
-    return cheapest(*given, pages=lambda size: size // 4096)
-
-
-def pages_above_the_limit(*given):
-    return cheapest(*given, pages=lambda size: pages_of(size - 2**25))
+def pages_above_the_limit(size):
+    return pages_of(size - 2**25)
 
 
 def never_all_in_one(nbytes, caps, *given):
@@ -235,21 +207,25 @@ def test_right_answers_in_another_style(number, check, answer, capsys):
 coalesce, repaired, cap = checks.check_coalesce, checks.check_repaired, checks.check_cap
 WRONG = [
     (coalesce, by_a_set_of_types, "or in an order that comes from values, sets or the rank"),
-    (coalesce, each_alone, "each tensor has a call to itself"),
-    (coalesce, cap_in_elements, "the cap is in bytes, not in elements"),
-    (coalesce, never_unpacked, "copy the buffer back into it"),
-    (coalesce, unpacked_before_the_wait, "until the wait the buffer belongs to it"),
-    (coalesce, the_open_ones_forgotten, "what is open when the loop is over is sent, too"),
+    (coalesce, partial(in_turn, plan=each_alone), "each tensor has a call to itself"),
+    (coalesce, partial(in_turn, plan=cap_in_elements), "the cap is in bytes, not in elements"),
+    (coalesce, partial(in_turn, plan=the_open_ones_forgotten), "what is open when the loop is"),
+    (coalesce, partial(in_turn, plan=all_in_one), "only buckets are sent"),
+    (coalesce, partial(in_turn, land=never_unpacked), "copy the buffer back into it"),
+    (
+        coalesce,
+        partial(in_turn, land=unpacked_before_the_wait),
+        "until the wait the buffer belongs",
+    ),
     (coalesce, sums_with_zeros, "a sum in which the other ranks hold zeros"),
-    (coalesce, one_for_all, "only buckets are sent"),
-    (repaired, one_at_a_time, "wait for a broadcast only when its buffer is needed again"),
-    (repaired, three_in_two_buffers, "packed again"),
-    (repaired, a_buffer_for_each, "later buckets need no new one"),
-    (cap, two_alive, "the loop has a third"),
-    (cap, the_three_largest, "not the three largest"),
-    (cap, pages_for_nothing, "pay for their pages"),
-    (cap, pages_rounded_down, "a page that is begun costs as much as a full one"),
-    (cap, pages_above_the_limit, "pays for all its pages, not for those above"),
+    (repaired, partial(in_flight, most=1, buffers=2), "only when its buffer is needed again"),
+    (repaired, partial(in_flight, most=3, buffers=2), "packed again"),
+    (repaired, partial(in_flight, most=2, buffers=None), "later buckets need no new one"),
+    (cap, partial(cheapest, together=partial(any_three, count=2)), "the loop has a third"),
+    (cap, partial(cheapest, together=the_three_largest), "not the three largest"),
+    (cap, partial(cheapest, pages=lambda size: 0), "pay for their pages"),
+    (cap, partial(cheapest, pages=lambda size: size // 4096), "is begun costs as much as a full"),
+    (cap, partial(cheapest, pages=pages_above_the_limit), "all its pages, not for those above"),
     (cap, never_all_in_one, "None is a cap, too"),
     (cap, full_buckets, "count the plan's buckets, which are seldom full"),
     (cap, memory_by_the_cap, "seldom as large as the cap"),

@@ -10,6 +10,7 @@ where a lesson first uses them; exercises come without their solutions.
 import ast
 import hashlib
 import importlib
+import pkgutil
 import re
 import shutil
 import subprocess
@@ -23,7 +24,7 @@ from nbformat import NotebookNode, v4
 
 from course import catalogue
 from course.catalogue import ROOT
-from course.notebooks import files, hosted, reference
+from course.notebooks import files, hosted
 
 SETTINGS, GLOSSARY, REFERENCE = "docs/edition", "docs/glossary.md", "docs/reference.md"
 GUIDES = (
@@ -108,7 +109,7 @@ def pages(runs: Path, *, calm: bool = False, anew: bool = False) -> Iterator[tup
         for case in cases:
             text = text.replace(f"`{case}`", f"[`{case}`](/cases/{case}.md)")
         yield name, text.replace("`docs/reference.html`", f"[a page of its own](/{REFERENCE})")
-    yield REFERENCE, reference.page()
+    yield REFERENCE, reference()
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
     opening = readme.partition("<!-- end of badges -->")[2].partition("## The lessons")[0]
     sets = [*map(_name, exercises), "cases/index.md"]
@@ -235,6 +236,18 @@ def _linked(text: str, words: list[str]) -> str:
             text = "".join(parts)
             words.remove(word)
     return text
+
+
+def reference() -> str:
+    """Write the page of labkit's instruments and pictures; Sphinx takes their docstrings."""
+    folders = [importlib.import_module(name) for name in ("labkit.measure", "labkit.show")]
+    modules = [
+        f"{folder.__name__}.{module.name}"
+        for folder in folders
+        for module in pkgutil.iter_modules(folder.__path__)
+    ]
+    parts = [f"## {x}\n\n```{{eval-rst}}\n.. automodule:: {x}\n```" for x in modules]
+    return "\n\n".join(["# Reference of labkit.measure and labkit.show", *parts]) + "\n"
 
 
 def _toctree(pages: Iterable[str], *options: str, depth: int = 1) -> str:

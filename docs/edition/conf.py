@@ -13,7 +13,9 @@ author = "the authors of labkit"
 copyright = "the authors of labkit: text CC BY 4.0, code BSD-3-Clause"
 release = version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
 
-extensions = ["myst_nb", "mathml"]
+extensions = ["myst_nb", "mathml", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
+default_role = "code"  # as docstrings write it
+autodoc_default_options = {"members": True, "undoc-members": True}
 nb_execution_mode = "off"  # the notebooks come executed
 nb_ipywidgets_js = {}  # sliders are drawn as small multiples; no script from elsewhere
 nb_merge_streams = True
@@ -25,6 +27,7 @@ suppress_warnings = [
     "mystnb.unknown_mime_type",
     "myst.header",
     "toc.not_included",
+    "ref.python",  # a type's name that is a field's, too
 ]
 
 html_theme = "sphinx_book_theme"
@@ -45,9 +48,18 @@ html_theme_options = {
 
 
 def setup(app):
-    """Name what the theme leaves without a word: buttons that unfold, and the sidebar."""
+    """Have docstrings read as they are written, and what is built named."""
+
+    def mark_code(app, what, name, value, options, lines):
+        """Put `::` before an example: docstrings have it indented below a blank line."""
+        lines.insert(0, "\\")  # nothing; or napoleon takes what precedes a colon for a type
+        for at in range(len(lines) - 1, 1, -1):
+            is_text = lines[at - 2] and lines[at - 2][0] != " " and lines[at - 2][-2:] != "::"
+            if is_text and not lines[at - 1] and lines[at].startswith("    "):
+                lines[at:at] = ["::", ""]
 
     def name_parts(app, failed):
+        """Name what the theme leaves without a word: buttons that unfold, and the sidebar."""
         for page in Path(app.outdir).rglob("*.html"):
             text = page.read_text(encoding="utf-8")
             bare = '<summary><span class="toctree-toggle"'
@@ -55,4 +67,5 @@ def setup(app):
             bar = '<div id="pst-primary-sidebar"'
             page.write_text(text.replace(bar, f'{bar} role="complementary" aria-label="Contents"'))
 
+    app.connect("autodoc-process-docstring", mark_code, priority=400)  # napoleon has 500
     app.connect("build-finished", name_parts)

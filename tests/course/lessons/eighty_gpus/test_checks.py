@@ -9,13 +9,10 @@ import torch
 import torch.distributed as dist
 
 from course.lessons.eighty_gpus import checks, logs, programs
+from course.lessons.eighty_gpus.evidence import group
 from tests.course.lessons.refusals import refusal
 
 pytestmark = pytest.mark.slow
-
-
-def group(host):
-    return "nine" if host in checks.NINE else "alone" if host == 8 else "rest"
 
 
 def in_order(jobs, slots=checks.SLOTS):

@@ -15,7 +15,7 @@ from unittest import mock
 import numpy as np
 import torch
 import torch.distributed as dist
-from pytest import mark, param
+from pytest import mark
 
 from course.checks import checking
 from course.checks.checking import CheckFailed
@@ -66,9 +66,10 @@ WITHOUT_RANKS = [
     *(checks_5.check_order, checks_5b.check_reading, check_audit, checks_6.check_crossing),
     *(checks_7.check_slow_pairs, checks_7.check_placement, checks_7.check_level),
 ]
-CURES = [partial(checks_5b.check_cure, number) for number in checks_5b.CURES]
-ON_RANKS = [checks_1.check_who_pays, checks_2.check_overlap, *CURES]
-IN_PLACE = [  # nobody reads what these answers return
+CURE, *OTHER_CURES = [partial(checks_5b.check_cure, number) for number in checks_5b.CURES]
+ON_RANKS = [checks_1.check_who_pays, checks_2.check_overlap, CURE]
+IN_PLACE = [  # nobody reads what these answers return, or it is read as the first cure's
+    *OTHER_CURES,
     *(checks_1.check_shared_sum, checks_2.check_average, checks_3.check_coalesce),
     *(checks_3.check_repaired, checks_4.check_relay, checks_5.check_consume),
     *(checks_6.check_ring_all_reduce, checks_6.check_broadcast_in_turn),
@@ -89,12 +90,11 @@ def test_whatever_is_returned_only_a_refusal_is_raised(check):
     hold_to_refusals(check, first)
 
 
-@mark.parametrize("every", [9, param(1, marks=mark.exhaustive)])
-def test_whatever_is_returned_on_ranks_only_a_refusal_is_raised(every):
-    launch(judge_all_on_one_rank, every, world_size=1, timeout=100)
+def test_whatever_is_returned_on_ranks_only_a_refusal_is_raised():
+    launch(judge_all_on_one_rank, world_size=1, timeout=100)
 
 
-def judge_all_on_one_rank(every):
+def judge_all_on_one_rank():
     """Run each check's programs here, on the one rank that there is, which plays all of theirs."""
     with contextlib.ExitStack() as patches:
         for module in (checking, run_case):
@@ -107,7 +107,7 @@ def judge_all_on_one_rank(every):
         for check in ON_RANKS:
             hold_to_refusals(check, first)
         for check in IN_PLACE:
-            hold_to_refusals(check, first, ODD[::every])
+            hold_to_refusals(check, first, ODD[:2])
 
 
 def first(value, *args, **names):

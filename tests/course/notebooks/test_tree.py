@@ -103,9 +103,12 @@ def test_a_page_shows_each_recorded_run(name):
 
 
 @mark.slow
-def test_pictures_are_drawn_from_the_records(tmp_path):
+def test_pictures_are_drawn_from_the_records(tmp_path, monkeypatch):
+    """Those whose lessons have no test that draws their recording."""
+    chosen = {name: catalogue.experiment(name) for name in ("passport", "p2p-topology")}
+    monkeypatch.setattr(catalogue, "experiments", lambda: chosen)
     drawn = list(pictures.draw(tmp_path))
-    assert [path.stem for path in drawn] == list(RECORDED)
+    assert [path.stem for path in drawn] == list(chosen)
     assert all(path.stat().st_size > 10_000 for path in drawn)
 
 

@@ -114,13 +114,6 @@ def test_a_message_that_did_not_arrive_is_a_row_that_failed(monkeypatch):
         ROWS[5].measure(Place(hosts=1, ranks_per_host=3), TINY)
 
 
-@pytest.mark.slow
-def test_rows_measure_with_another_number_of_ranks_than_three():
-    for row in (*ROWS[:3], *ROWS[4:]):
-        made = row.measure(Place(hosts=1, ranks_per_host=4), TINY)
-        assert made and list(row.lines(made)), row.question
-
-
 @pytest.mark.exhaustive
 def test_the_quick_page_by_gloo_ends_within_three_minutes(tmp_path, capsys):
     start = time.perf_counter()

@@ -3,7 +3,6 @@
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 from itertools import count
 from statistics import median
 from unittest import mock
@@ -79,19 +78,12 @@ def examine_well(time_call: Callable[..., float]) -> tuple[float, int, bool, boo
 
 
 def prints_inside(time_call: Callable[..., float]) -> bool:
-    """Say whether a stopwatch prints between a look at the clock and the call, or after it."""
-    events = []
-    clocks = {name: getattr(time, name) for name in ("perf_counter", "monotonic", "time")}
+    """Say whether a stopwatch prints between start and stop: here a print takes an hour."""
+    hours: list[float] = []
 
-    def look(clock: Callable[[], float]) -> float:
-        events.append("clock")
-        return clock()
+    def print_for_an_hour(*_: object, **__: object) -> None:
+        hours.append(3600.0)
 
-    def note(*_: object, **__: object) -> None:
-        events.append("print")
-
-    looks = {name: partial(look, clock) for name, clock in clocks.items()}
-    with mock.patch.multiple(time, **looks), mock.patch("builtins.print", note):
-        time_call(partial(events.append, "call"), warmup=0, iters=2)
-    lines = " ".join(events)
-    return "clock print call clock" in lines or "clock call print clock" in lines
+    clocks = dict.fromkeys(("perf_counter", "monotonic", "time"), lambda: sum(hours))
+    with mock.patch.multiple(time, **clocks), mock.patch("builtins.print", print_for_an_hour):
+        return time_call(lambda: None, warmup=0, iters=2) > 60

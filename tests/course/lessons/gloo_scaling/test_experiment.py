@@ -91,11 +91,6 @@ def test_bytes_are_counted_where_they_are_asked_for():
 SHAPES = [(10, 10), (1,), (3, 5, 7), (), (129,)]
 
 
-def numbers(shape, turn):
-    generator = torch.Generator().manual_seed(1000 * turn + dist.get_rank())
-    return torch.randint(-99, 99, shape, generator=generator).float()
-
-
 def compare():
     group = programs.pair_group()
     for way in programs.WAYS.values():
@@ -106,16 +101,14 @@ def compare():
 
 def compare_one(way, group, shapes):
     for turn in range(3):
-        tensors = [numbers(shape, turn) for shape in shapes]
+        torch.manual_seed(1000 * turn + dist.get_rank())
+        tensors = [torch.randint(-99, 99, shape).float() for shape in shapes]
         tensors[0] = tensors[0].t()  # not contiguous in memory
-        expected = [tensor.clone() for tensor in tensors]
-        for tensor in expected:
+        sums = [tensor.clone() for tensor in tensors]
+        for tensor in sums:
             dist.all_reduce(tensor, group=group)
-        identities = [id(tensor) for tensor in tensors]
-        assert way(tensors, group) is None
-        assert [id(tensor) for tensor in tensors] == identities
-        for got, wanted in zip(tensors, expected, strict=True):
-            torch.testing.assert_close(got, wanted, rtol=0, atol=0)
+        way(tensors, group)
+        assert all(map(torch.equal, tensors, sums))
 
 
 def test_every_tensor_becomes_the_sum_of_consecutive_ranks():

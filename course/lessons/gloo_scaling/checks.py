@@ -53,8 +53,8 @@ def check_time_call(time_call: Callable[..., float]) -> None:
             hold(cost > 0, "more than 0 seconds", cost, digits)
             if cost <= OWN_COST:
                 break
-        told = {"what": "a call that does nothing", "unit": "barriers", "meaning": ITSELF}
-        checking.at_most(cost, OWN_COST, **told, timed=True)
+        nothing = "a call that does nothing"
+        checking.at_most(cost, OWN_COST, what=nothing, unit="barriers", meaning=ITSELF, timed=True)
         verdict.reached = f"within {max(errors):.0%}, own cost {cost:.2%} of a barrier"
 
 
@@ -64,10 +64,11 @@ def _hold_time(time_call: Callable[..., float], sick: SickCall) -> float:
     for _ in range(ATTEMPTS):
         ranks = checking.on_ranks(examine, time_call, sick, world_size=3, checks=False)
         calls = [calls for _, calls in ranks]
-        asked = f"{sick.name}: {first} calls to warm up and {iters} that count"
-        hold(calls == 3 * [first + iters], asked, f"{calls} calls on the ranks", LOOPS)
+        number = f"{sick.name}: {first} calls to warm up and {iters} that count"
+        hold(calls == 3 * [first + iters], number, f"{calls} calls on the ranks", LOOPS)
         what = f"{sick.name}: ms, the same on every rank"
-        every = [1e3 * checking.answer(checking.plain(got), float, what=what) for got, _ in ranks]
+        seconds = [checking.plain(reported) for reported, _ in ranks]
+        every = [1e3 * checking.answer(of_rank, float, what=what) for of_rank in seconds]
         alike = max(every) - min(every) <= 1e-3 * abs(max(every))
         hold(alike, what, ", ".join(f"{ms:.4g}" for ms in every), EXCHANGE)
         ms = every[0]
@@ -101,9 +102,9 @@ def check_cpus_like_ours(cpus_like_ours: Callable[..., float | None]) -> None:
         most pairs is less than 1.5 times that of the fewest: then calls do not queue"""
     with checking.exercise("1.2", cpus_like_ours, par="every table"):
         for name, (theirs, right) in TABLES.items():
-            got = checking.ask(cpus_like_ours, dict(OURS), dict(theirs), case=name)
-            if right is None or got is None:
-                hold(got is right, f"{name}: {right}", repr(got), otherwise)
+            cpus = checking.ask(cpus_like_ours, dict(OURS), dict(theirs), case=name)
+            if right is None or cpus is None:
+                hold(cpus is right, f"{name}: {right}", repr(cpus), otherwise)
                 continue
             ratios = {pairs: OURS[pairs] / theirs[pairs] for pairs in theirs if pairs in OURS}
             full = [ratio for pairs, ratio in ratios.items() if pairs >= 4]
@@ -120,7 +121,7 @@ def check_cpus_like_ours(cpus_like_ours: Callable[..., float | None]) -> None:
                 mistakes[single] = of_most_pairs
             else:
                 mistakes[lower] = min(full)
-            checking.figures([got], [(name, right, mistakes, otherwise)], within=1e-6)
+            checking.figures([cpus], [(name, right, mistakes, otherwise)], within=1e-6)
 
 
 def check_first_slower(vote: Callable[[], str]) -> None:
@@ -164,11 +165,11 @@ def _hold_meetings(shared_sum: Callable[..., None]) -> None:
         never = f"partner {meeting.stuck}'s never did"
         hold(meeting.stuck is None, f"every wait() ends ({meeting})", never, asleep)
         is_once = meeting.wakes == meeting.waits == [meetings.TURNS, meetings.TURNS]
-        found = f"{meeting.wakes} and {meeting.waits} on the partners, in {meetings.TURNS} sums"
+        counts = f"{meeting.wakes} and {meeting.waits} on the partners, in {meetings.TURNS} sums"
         free = """a second meeting does keep the fast one from overwriting, but writing to the other
             half in every second turn is free. And that a slot has changed does not say that all of
             it is written: no sum without a wait()"""
-        hold(is_once, "1 wake() and 1 wait() per sum", found, free)
+        hold(is_once, "1 wake() and 1 wait() per sum", counts, free)
 
 
 def _hold_sum(meeting: Meeting, turn: int, me: int, tensor: torch.Tensor) -> None:
@@ -199,15 +200,15 @@ def check_confinement(confinement: Callable[[Reading], tuple[str, float]]) -> No
     with checking.exercise("1.5", confinement, par="every reading"):
         for reading, right, special in confined.readings():
             expected = f"{right}, of {reading}"
-            got = checking.ask(confinement, reading, case=str(reading))
-            checking.answer(got, (tuple, list), what="a name and a number of CPUs")
-            hold(len(got) == 2, expected, repr(got), "a name and a number of CPUs are asked")
-            name = checking.word(got[0], confined.NAMES, what="a name")
+            pair = checking.ask(confinement, reading, case=str(reading))
+            checking.answer(pair, (tuple, list), what="a name and a number of CPUs")
+            hold(len(pair) == 2, expected, repr(pair), "a name and a number of CPUs are asked")
+            name = checking.word(pair[0], confined.NAMES, what="a name")
             is_whole = reading.allowed == f"0-{reading.cpus - 1}"  # one short, it looks like a mask
             reason = CPUS if name == "mask" and is_whole else special
-            hold(name == right[0], expected, repr(got), reason)
-            cpus = checking.number(got[1], what="a number of CPUs")
-            hold(abs(cpus - right[1]) < 1e-6, expected, repr(got), CPUS)
+            hold(name == right[0], expected, repr(pair), reason)
+            cpus = checking.number(pair[1], what="a number of CPUs")
+            hold(abs(cpus - right[1]) < 1e-6, expected, repr(pair), CPUS)
 
 
 CLEAR = 2.0  # times as long, or as short: what lies between is not judged on the learner's machine
@@ -226,34 +227,34 @@ def check_who_pays(who_pays: Callable[..., tuple[dict[str, list[int]], str]]) ->
     }
     with checking.exercise("1.6", who_pays, par="every program, and the reason") as verdict:
         for fleet in paying.FLEETS:
-            for got in _answers(who_pays, fleet):
-                _hold_payers(_payers(got, fleet.nbytes), fleet.pays, fleet)
+            for pays, _ in _answers(who_pays, fleet):
+                _hold_payers(_payers(pays, fleet.nbytes), fleet)
         for attempt in range(1, ATTEMPTS + 1):
             try:
                 measured = checking.on_ranks(paying.measure, world_size=3, checks=False)
-                got = _answers(who_pays, None)[0]
-                _hold_measured(_payers(got, paying.NBYTES), measured)
+                (payers, reason), *_ = _answers(who_pays, None)
+                _hold_measured(_payers(payers, paying.NBYTES), measured)
                 break
             except checking.CheckFailed as failed:
                 if attempt == ATTEMPTS or not failed.timed:
                     raise
-        checking.letter(lambda: got[1], right="b", wrong=wrong)
+        checking.letter(lambda: reason, right="b", wrong=wrong)
         ms = {name: max(1e3 * median(rank[name]) for rank in measured) for name in paying.PROGRAMS}
         timed = ", ".join(f"{name} {each:.1f} ms" for name, each in ms.items())
         verdict.reached = f"all (the check's own times, of the slowest rank: {timed})"
 
 
-def _answers(who_pays: Callable[..., object], fleet: Fleet | None) -> list[object]:
+def _answers(who_pays: Callable[..., object], fleet: Fleet | None) -> list[tuple]:
     ranks = checking.on_ranks(paying.ask, who_pays, fleet, world_size=3, checks=False)
     what = "a dict, and the letter of the reason"
-    for got in ranks:
-        checking.answer(got, (tuple, list), what=what)
-        hold(len(got) == 2, what, repr(got), "two things are asked")
+    for answer in ranks:
+        checking.answer(answer, (tuple, list), what=what)
+        hold(len(answer) == 2, what, repr(answer), "two things are asked")
     return ranks
 
 
-def _payers(got: tuple, programs: Collection[str]) -> dict[str, list[int]]:
-    payers = checking.answer(checking.plain(got[0]), dict, what="programs -> ranks that pay")
+def _payers(pays: object, programs: Collection[str]) -> dict[str, list[int]]:
+    payers = checking.answer(checking.plain(pays), dict, what="programs -> ranks that pay")
     others = [name for name in payers if name not in programs]
     names = f"names of the programs that were given: {', '.join(programs)}"
     hold(not others, names, others, "`programs` has these names, and the check's own have others")
@@ -265,28 +266,29 @@ def _payers(got: tuple, programs: Collection[str]) -> dict[str, list[int]]:
     return {name: sorted({*ranks}) for name, ranks in payers.items() if ranks}
 
 
-def _hold_payers(got: dict[str, list[int]], right: dict[str, list[int]], fleet: Fleet) -> None:
-    every = {name: [0, 1, 2] for name in right}
+def _hold_payers(payers: dict[str, list[int]], fleet: Fleet) -> None:
+    every = {name: [0, 1, 2] for name in fleet.pays}
     largest = max(fleet.nbytes, key=fleet.nbytes.__getitem__)
-    itself = right | {largest: [0, 1, 2]}
+    itself = fleet.pays | {largest: [0, 1, 2]}
     mistakes = {
         "the program with the most bytes takes no longer than itself": itself,
         "each rank's *own* time is asked here, not the slowest rank's. And the wait for a rank "
         "that is late is no time of this program: meet (barrier) before each run": every,
-        "compare with the program that sends the *most* bytes, rank by rank": None,
     }
-    reason = next(text for text, wrong in mistakes.items() if wrong in (None, got))
-    hold(got == right, f"{fleet.name}: {right}", repr(got), reason, timed=True)
+    otherwise = "compare with the program that sends the *most* bytes, rank by rank"
+    reason = next((text for text, wrong in mistakes.items() if wrong == payers), otherwise)
+    right = f"{fleet.name}: {fleet.pays}"
+    hold(payers == fleet.pays, right, repr(payers), reason, timed=True)
 
 
-def _hold_measured(got: dict[str, list[int]], measured: list[dict[str, list[float]]]) -> None:
+def _hold_measured(payers: dict[str, list[int]], measured: list[dict[str, list[float]]]) -> None:
     """Hold who pays for a real program to what each rank took for it, three times, just now."""
     for rank, name in product(range(len(measured)), ("pieces", "errand")):
         pairs = zip(measured[rank][name], measured[rank]["whole"], strict=True)
         ratios = [seconds / of_whole for seconds, of_whole in pairs]
         is_longer, is_shorter = min(ratios) > CLEAR, max(ratios) < 1 / CLEAR
         if is_longer or is_shorter:
-            pays = rank in got.get(name, [])
+            pays = rank in payers.get(name, [])
             seen = f"{median(ratios):.2g} times as long as whole on rank {rank}, timed just now"
             reason = "take the median of several runs, after one to warm up, on each rank"
             hold(pays == is_longer, f"{name}: {seen}", f"pays: {pays}", reason, timed=True)

@@ -94,14 +94,14 @@ def check_overlap(attach: Callable[[nn.Module], Callable[[], None]]) -> None:
                     what = f"rank {rank} of {n}, step {number}"
                     _hold_overlap(step, len(sizes) - 2, what)
                     _hold_average(step.calls, sizes, step.gradients, own, rank, what)
-        verdict.reached = f"{step.made[0]} of {len(sizes)} on their way"
+        verdict.reached = f"{step.early[0]} of {len(sizes)} on their way"
 
 
-def _hold_overlap(step: SimpleNamespace, asked: int, what: str) -> None:
+def _hold_overlap(step: SimpleNamespace, least: int, what: str) -> None:
     """Hold a step to calls that start in hooks, and that are waited for in finish, once."""
-    early = step.made[0]
+    early = step.early[0]
     hook = "each starts in the hook of its own parameter, not when backward is over"
-    hold(early >= asked, f"{what}: {asked} calls before the first layer's backward", early, hook)
+    hold(early >= least, f"{what}: {least} calls before the first layer's backward", early, hook)
     waited = f"{step.waited} works waited for"
     stops = "a hook that waits stops backward: only start there, and wait in finish()"
     hold(not step.waited, f"{what}: nobody waits, or asks, before backward is over", waited, stops)
@@ -126,10 +126,10 @@ def _hold_average(
     rank: int, what: str,
 ) -> None:  # fmt: skip
     """Hold a rank to all_reduces of these sizes, waited for, and to the means of all ranks' own."""
-    made = [(call.kind, call.nbytes) for call in calls]
-    as_asked = sorted(made) == [("all_reduce", size) for size in sorted(sizes)]
+    sums = [(call.kind, call.nbytes) for call in calls]
+    as_asked = sorted(sums) == [("all_reduce", size) for size in sorted(sizes)]
     whole = "each gradient, or bucket of the plan, has one all_reduce, in its own dtype, and whole"
-    hold(as_asked, f"{what}: all_reduces of {sorted(sizes)} bytes", made or "no call", whole)
+    hold(as_asked, f"{what}: all_reduces of {sorted(sizes)} bytes", sums or "no call", whole)
     missing = sum(call.waited is None for call in calls)
     any_order = """works can end in any order: that one has ended says nothing of the others, and no
         sleep is long enough. And each needs a place of its own: two gradients may have one shape"""
@@ -145,9 +145,9 @@ def _hold_average(
             "this is the rank's own, divided: the sum is elsewhere": alone / len(own),
             "this is the sum: divide by the world size": total,
         }
-        told = {"what": f"{what}: gradient {place}, the mean of all ranks'", "meaning": DIVIDED}
         mean = total / len(own)
-        checking.same_values(gradient, mean, **told, mistakes=mistakes, within=1e-5)
+        words = {"what": f"{what}: gradient {place}, the mean of all ranks'", "meaning": DIVIDED}
+        checking.same_values(gradient, mean, **words, mistakes=mistakes, within=1e-5)
 
 
 SHAPES = ((3, 5), (7,), (), (2, 2, 2), (40,), (4, 3))
@@ -169,7 +169,7 @@ def check_average(average: Callable[[Gradients, int], None]) -> None:
     with checking.exercise("2.4", average, par="every gradient the mean, one call for each bucket"):
         cases = [Case(n, make=_with_one_turned, late=0.2) for n in (2, 4)]
         runs = trials(average, cases, checks=False)
-        for case, rank, ran in ((case, *one) for case, ranks in runs for one in enumerate(ranks)):
+        for case, rank, ran in ((case, *pair) for case, ranks in runs for pair in enumerate(ranks)):
             own = [_with_one_turned(case, each)[0] for each in range(case.world_size)]
             sizes = [bucket.nbytes for bucket in buckets.plan(own[0], cap=CAP, reverse=True)]
             what = f"rank {rank} of {case.world_size}"

@@ -31,10 +31,10 @@ def train(attach: Callable) -> list[SimpleNamespace]:
         reference.zero_grad()
         reference(x).square().sum().backward()
         model.zero_grad()
-        step = SimpleNamespace(own=_gradients(reference), made=[])
+        step = SimpleNamespace(own=_gradients(reference), early=[])
         with BufferLog() as log:
             first = model[0](x)
-            first.register_hook(lambda _, step=step, log=log: step.made.append(len(log.calls)))
+            first.register_hook(lambda _, step=step, log=log: step.early.append(len(log.calls)))
             loss = model[1:](first).square().sum()
             if rank == number:
                 time.sleep(0.2)  # so long the others' all_reduces are under way

@@ -38,15 +38,15 @@ def test_who_says_other_payers_is_told_what_was_timed(payers, rank):
 @pytest.mark.parametrize("payers", [{"thin": 2}, {"thin": [None, 1]}, {"thin": [3]}, {"thin": "2"}])
 def test_ranks_are_asked_in_a_list(payers):
     with raises(CheckFailed, match="also a single one"):
-        _payers((payers, "b"), FLEETS[0].nbytes)
+        _payers(payers, FLEETS[0].nbytes)
 
 
 def test_a_program_that_was_not_given_is_refused_though_nobody_pays_for_it():
     with raises(CheckFailed, match=r"thin, fat, thinner\n.+\['whole'\]"):
-        _payers(({"whole": []}, "b"), FLEETS[0].nbytes)
+        _payers({"whole": []}, FLEETS[0].nbytes)
 
 
 def test_the_largest_program_is_not_held_to_itself():
     fleet = FLEETS[0]
     with raises(CheckFailed, match="no longer than itself"):
-        _hold_payers(fleet.pays | {"fat": [0, 1, 2]}, fleet.pays, fleet)
+        _hold_payers(fleet.pays | {"fat": [0, 1, 2]}, fleet)

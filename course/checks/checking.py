@@ -92,8 +92,8 @@ def exercise(
             code = getattr(answer, "__code__", None)
             if code and any(line.argval == is_open for line in dis.get_instructions(code)):
                 raise NotImplementedError
-            shown = repr(answer)[:200]
-            hold(callable(answer), "a function", shown, "its name stands for a value now")
+            a_value = "its name stands for a value now"
+            hold(callable(answer), "a function", repr(answer)[:200], a_value)
         yield verdict
     except CheckFailed as failure:
         failure.number = number
@@ -103,14 +103,9 @@ def exercise(
         untouched._render_traceback_ = lambda: [is_open]  # what a notebook shows of it
         raise
     except Exception as error:
-        lines = _learners_lines(error)
-        meanings = [text for words, text in (raises or {}).items() if words in str(error)]
-        if not lines and _has_another_signature(answers, error):
-            lines = f"TypeError: {error}"
-            meanings = ["its first line is not the one that was given"]
-        if not lines:
+        refusal = _refusal(error, answers, par, raises or {})
+        if refusal is None:
             raise
-        refusal = CheckFailed(par, lines, *meanings[:1])
         refusal.number = number
         raise refusal from error
     except KeyboardInterrupt as stop:
@@ -118,9 +113,22 @@ def exercise(
         stop._render_traceback_ = lambda: [shown]
         raise
     ledger.passed(number)
-    told = verdict.reached and not ledger_file.nobody_answers()
-    reached = f"you reached {verdict.reached}; " if told else ""
+    is_told = verdict.reached and not ledger_file.nobody_answers()
+    reached = f"you reached {verdict.reached}; " if is_told else ""
     print(f"✔ Exercise {number} passed: {reached}par is {par}.")
+
+
+def _refusal(
+    error: Exception, answers: Sequence[Any], par: str, raises: Mapping[str, str]
+) -> CheckFailed | None:
+    """Return what is said of an exception that is the learner's own; None of another."""
+    if lines := _learners_lines(error):
+        meanings = [text for words, text in raises.items() if words in str(error)]
+        return CheckFailed(par, lines, *meanings[:1])
+    if _has_another_signature(answers, error):
+        another = "its first line is not the one that was given"
+        return CheckFailed(par, f"TypeError: {error}", another)
+    return None
 
 
 def _has_another_signature(answers: Sequence[Any], error: Exception) -> bool:
@@ -136,8 +144,8 @@ def _learners_lines(error: BaseException) -> str:
         cause = cause.__cause__
     is_ranks = isinstance(cause, RankTraceback)
     text = str(cause) if is_ranks else "".join(traceback.format_exception(error))
-    found = re.findall(r'File "(.+)", line (\d+), in (.+)', text)
-    stack = [Line(filename, int(number), name) for filename, number, name in found]
+    places = re.findall(r'File "(.+)", line (\d+), in (.+)', text)
+    stack = [Line(filename, int(number), name) for filename, number, name in places]
     theirs = [line for line in stack if line.of_program or line.filename.startswith("<")]
     lines = [text for line in theirs for text in line.lines()]
     last = "".join(traceback.format_exception_only(error)).strip()
@@ -159,30 +167,34 @@ def on_ranks(
     made it: not where it matters what overlaps what. `hang` is what it usually means here that
     ranks do not finish, where that is not what it means anywhere.
     """
-    timeout = patience(timeout)
+    limit, n = patience(timeout), f"n={world_size}"
     try:
-        return launch(program, *args, world_size=world_size, timeout=timeout, checks=checks)
+        return launch(program, *args, world_size=world_size, timeout=limit, checks=checks)
     except LaunchTimeout as late:
-        ranks = [_in_short(case) for case in late.case.ranks]
-        asked = f"n={world_size}: all ranks finish within {timeout:.3g} s"
-        running = f"ranks {late.case.running} did not:\n{CaseFile(tuple(ranks))}"
-        if world_size == 1:
-            lines = [text for line in ranks[0].stack for text in line.lines()]
-            asked, running = f"it ends within {timeout:.3g} s", "\n".join(["it did not:", *lines])
-        raise CheckFailed(asked, running, hang or _why_it_hangs(late.case)) from None
+        raise CheckFailed(*_endless(late.case, limit), hang or _why_it_hangs(late.case)) from None
     except RankDied as death:
         sizes = re.search(r"op.preamble.length <= op.nbytes. (\d+) vs (\d+)", str(death))
         if not sizes:
             raise
-        asked = f"n={world_size}: a receive is as long as the message"
-        met = f"a message of {sizes[1]} bytes met a receive of {sizes[2]}"
-        raise CheckFailed(asked, met, OTHER_SIZES) from None
+        lengths = f"a message of {sizes[1]} bytes met a receive of {sizes[2]}"
+        same = f"{n}: a receive is as long as the message"
+        raise CheckFailed(same, lengths, OTHER_SIZES) from None
     except RuntimeError as error:
         if not speaks_to_itself(error):
             raise
-        asked = f"n={world_size}: each rank sends to another rank, and receives from another"
-        met = f"a rank that speaks to itself:\n{_learners_lines(error)}"
-        raise CheckFailed(asked, met, TO_ITSELF) from None
+        itself = f"a rank that speaks to itself:\n{_learners_lines(error)}"
+        others = f"{n}: each rank sends to another rank, and receives from another"
+        raise CheckFailed(others, itself, TO_ITSELF) from None
+
+
+def _endless(hang: CaseFile, limit: float) -> tuple[str, str]:
+    """Say what was expected of ranks that did not end, and where they are."""
+    ranks = [_in_short(case) for case in hang.ranks]
+    if len(ranks) == 1:
+        lines = [text for line in ranks[0].stack for text in line.lines()]
+        return f"it ends within {limit:.3g} s", "\n".join(["it did not:", *lines])
+    shown = f"ranks {hang.running} did not:\n{CaseFile(tuple(ranks))}"
+    return f"n={len(ranks)}: all ranks finish within {limit:.3g} s", shown
 
 
 def speaks_to_itself(error: BaseException) -> bool:
@@ -221,11 +233,11 @@ def ask(function: Callable[..., Any], *args: Any, case: str = "") -> Any:
     """
     given = copy.deepcopy(args)
     with named(case):
-        got = plain(function(*args))
+        result = plain(function(*args))
     now = f"{args} instead of {given}"[:300]
     usual = "the function changes what it was given, and the caller still needs it: use a copy"
     hold(args == given, "arguments as they were before the call", now, usual)
-    return got
+    return result
 
 
 @contextmanager
@@ -269,18 +281,19 @@ def same_values(
     `mistakes`, as in `diagnose`, are what else may be meant than `meaning`.
     """
     hold(got is not None, f"{what}: {_shown(expected)}", got, NO_RETURN)
-    got = torch.as_tensor(got).detach()
-    alike = got.shape == expected.shape
-    hold(alike, f"{what}: shape {tuple(expected.shape)}", f"shape {tuple(got.shape)}", meaning)
-    differs = ~_close(got, expected, within).flatten()
+    values = torch.as_tensor(got).detach()
+    shape, right_shape = tuple(values.shape), tuple(expected.shape)
+    hold(shape == right_shape, f"{what}: shape {right_shape}", f"shape {shape}", meaning)
+    differs = ~_close(values, expected, within).flatten()
     if differs.any():
         first = int(differs.nonzero()[0])
-        pair = got.flatten()[first].item(), expected.flatten()[first].item()
-        short = [f"{value:g}" for value in pair]
-        gives, asked = short if short[0] != short[1] else map(repr, pair)  # all digits, if need be
-        shown = f"{_shown(got)}; {int(differs.sum())} of {got.numel()} elements differ, "
-        shown += f"the first at index {first}: {gives} instead of {asked}"
-        usual = diagnose(got, mistakes or {}, otherwise=meaning, within=within)
+        pair = values.flatten()[first].item(), expected.flatten()[first].item()
+        wrong, right = (f"{value:g}" for value in pair)
+        if wrong == right:  # all digits tell them apart
+            wrong, right = map(repr, pair)
+        shown = f"{_shown(values)}; {int(differs.sum())} of {values.numel()} elements differ, "
+        shown += f"the first at index {first}: {wrong} instead of {right}"
+        usual = diagnose(values, mistakes or {}, otherwise=meaning, within=within)
         raise CheckFailed(f"{what}: {_shown(expected)}", shown, usual)
 
 
@@ -334,7 +347,7 @@ def plain(got: Any) -> Any:
     if isinstance(got, torch.Tensor | np.ndarray | np.generic):
         return got.tolist()
     if isinstance(got, Iterator | KeysView | ValuesView):
-        got = list(got)
+        return plain(list(got))
     if isinstance(got, Mapping):
         return {key: plain(value) for key, value in got.items()}
     if isinstance(got, tuple | list | set | frozenset):
@@ -345,37 +358,40 @@ def plain(got: Any) -> Any:
 
 def number(got: Any, *, what: str) -> float:
     """Read a figure: a number, one in an array, or text as people write it: "123,456", "2.5 ms"."""
-    got = plain(got)
-    while isinstance(got, list | tuple) and len(got) == 1:
-        got = got[0]
-    if isinstance(got, str) and (parts := parted(got)):
-        got, _ = parts
-    return answer(got, Real, what=what)
+    figure = plain(got)
+    while isinstance(figure, list | tuple) and len(figure) == 1:
+        figure = figure[0]
+    if isinstance(figure, str) and (parts := parted(figure)):
+        return parts[0]
+    return answer(figure, Real, what=what)
 
 
 def word(got: Any, known: Sequence[str], *, what: str) -> str:
     """Return the name of `known` that was meant, whatever its case, dots, dashes and blanks."""
-    got = plain(got)
-    bare, names = re.compile(r"[\W_]+"), ", ".join(known)
-    meant = {bare.sub("", name).lower(): name for name in known}
-    name = meant.get(bare.sub("", got).lower()) if isinstance(got, str) else None
-    hold(name, f"{what}: one of {names}", repr(got)[:200], f"there is {names}")
+
+    def bare(text: str) -> str:
+        return re.sub(r"[\W_]+", "", text).lower()
+
+    typed, names = plain(got), ", ".join(known)
+    meant = {bare(name): name for name in known}
+    name = meant.get(bare(typed)) if isinstance(typed, str) else None
+    hold(name, f"{what}: one of {names}", repr(typed)[:200], f"there is {names}")
     return str(name)
 
 
 def chosen(got: Any, letters: Sequence[str]) -> str:
     """Return the letter that was chosen: "C", "c: because ...", "Answer: c", ("why", "c")."""
-    got = plain(got)
-    parts = got if isinstance(got, tuple | list | set | frozenset) else [got]
+    typed = plain(got)
+    parts = typed if isinstance(typed, tuple | list | set | frozenset) else [typed]
     texts = [part.strip().lower() for part in parts if isinstance(part, str)]
     letter = f"([{re.escape(''.join(letters))}])(?![\\w'])"
     another = rf"(?:\s*(?:or\b|and\b|[/,;+&]))+\s*{letter}"
     first = rf"\W*(?:(?:my\s+)?(?:answer|vote)(?:\s+is)?\W*)?{letter}(?!{another})"
     alone = [match[1] for text in texts if (match := re.fullmatch(rf"\W*{letter}\W*", text))]
-    found = alone or [match[1] for text in texts if (match := re.match(first, text))]
+    votes = alone or [match[1] for text in texts if (match := re.match(first, text))]
     meaning = NO_RETURN if got is None else f"answer with one letter: {', '.join(letters)}"
-    hold(len(found) == 1, "a letter", repr(got)[:200], meaning)
-    return found[0]
+    hold(len(votes) == 1, "a letter", repr(typed)[:200], meaning)
+    return votes[0]
 
 
 def letter(vote: Callable[[], Any], *, right: str, wrong: Mapping[str, str]) -> None:
@@ -390,18 +406,17 @@ Asked = tuple[str, float, Mapping[str, float], str]
 
 def figures(got: Any, asked: Sequence[Asked], *, within: float = 1e-9) -> None:
     """Hold figures to the right ones: in a tuple, a list, an array, a dict, or in pairs of such."""
-    names, got = ", ".join(what for what, *_ in asked), plain(got)
-    if isinstance(got, dict):
-        got = _by_name(got, [what for what, *_ in asked])
-    got = _in_a_row(got)
-    alike = len(answer(got, (tuple, list), what=names)) == len(asked)
-    hold(alike, names, repr(got)[:200], f"{len(asked)} figures are asked, in this order")
-    for figure, (what, right, mistakes, otherwise) in zip(got, asked, strict=True):
+    whats, given = [what for what, *_ in asked], plain(got)
+    names = ", ".join(whats)
+    row = _in_a_row(_by_name(given, whats) if isinstance(given, dict) else given)
+    alike = len(answer(row, (tuple, list), what=names)) == len(asked)
+    hold(alike, names, repr(row)[:200], f"{len(asked)} figures are asked, in this order")
+    others = {f"that is {what}": float(figure) for what, figure, *_ in asked}
+    for figure, (what, right, mistakes, otherwise) in zip(row, asked, strict=True):
         hold(figure is not None, f"{what}: a number", "None", "this figure is missing")
         value = number(figure, what=what)
-        others = {f"that is {other}": float(figure) for other, figure, *_ in asked}
-        otherwise = _another_unit(value, right) or otherwise
-        meaning = diagnose(value, {**mistakes, **others}, otherwise=otherwise, within=within)
+        usual = _another_unit(value, right) or otherwise
+        meaning = diagnose(value, {**mistakes, **others}, otherwise=usual, within=within)
         is_right = math.isclose(value, right, rel_tol=within)
         hold(is_right, f"another figure for {what}", f"{float(value):g}", meaning)
 
@@ -420,7 +435,7 @@ def _by_name(got: dict, asked: Sequence[str]) -> dict:
 def _in_a_row(got: Any) -> Any:
     """Return figures in one list, in the order in which they stand in lists and dicts."""
     if isinstance(got, dict):
-        got = [*got.values()]
+        return _in_a_row([*got.values()])
     if not isinstance(got, list | tuple):
         return got
     parts = [_in_a_row(part) for part in got]

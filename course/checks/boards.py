@@ -55,12 +55,12 @@ class WhoWasIt:
                 labels = {f"{x}, {label}".lower(): x for x, label in board.suspects.items()}
                 copied = labels.get(str(named[name]).strip().lower())
                 letter = copied or checking.chosen(named[name], list(board.suspects))
-                asked = f"the {name} board: who has not fallen"
+                standing = f"the {name} board: who has not fallen"
                 for test in board.of(letter):
                     against = f"""hold each row to its prediction. Here {test.experiment} speaks
                         against {letter}: {test.found}"""
-                    told = f"{letter}, {board.suspects[letter]}"
-                    hold(test.state != "fell", asked, told, against)
+                    suspect = f"{letter}, {board.suspects[letter]}"
+                    hold(test.state != "fell", standing, suspect, against)
             verdict.reached = "all"
 
 
@@ -68,15 +68,14 @@ def _by_board(answer: Any, boards: Mapping[str, Board]) -> dict[str, Any]:
     """Return what was answered by the boards' names; text may say the letters in order: "a, b"."""
     if isinstance(answer, dict):
         return answer
-    named = answer
+    letters = answer
     if isinstance(answer, str):
-        letters = "".join({letter for board in boards.values() for letter in board.suspects})
-        alone = re.fullmatch(f"[{letters}]{{{len(boards)}}}", answer.lower())
-        each = "." if alone else rf"(?<![\w'])[{letters}](?![\w'])"
-        named = re.findall(each, answer.lower())
-    is_form = isinstance(named, list | tuple) and len(named) == len(boards)
-    asked = 'a letter for each board, in their order (a set has none), like ("x", "y")'
-    meaning = f"there are {len(boards)} boards, and each needs one letter"
-    meaning = checking.NO_RETURN if answer is None else meaning
-    hold(is_form, asked, repr(answer)[:200], meaning)
-    return dict(zip(boards, named, strict=True))
+        known = "".join({letter for board in boards.values() for letter in board.suspects})
+        alone = re.fullmatch(f"[{known}]{{{len(boards)}}}", answer.lower())
+        each = "." if alone else rf"(?<![\w'])[{known}](?![\w'])"
+        letters = re.findall(each, answer.lower())
+    is_form = isinstance(letters, list | tuple) and len(letters) == len(boards)
+    form = 'a letter for each board, in their order (a set has none), like ("x", "y")'
+    several = f"there are {len(boards)} boards, and each needs one letter"
+    hold(is_form, form, repr(answer)[:200], checking.NO_RETURN if answer is None else several)
+    return dict(zip(boards, letters, strict=True))

@@ -80,14 +80,19 @@ def launch_kernel(address, cmd, *, env, cwd, **ignored):
         return Forked(int(lines.readline()))
 
 
-def serve(descriptor):
-    """Fork a kernel for each connection, and write its pid; end with stdin."""
-    gc.disable()  # as in labkit's fork server
-    for module in MODULES:
+def import_once(*modules):
+    """Import what forks of this process need, as labkit's fork server does."""
+    gc.disable()
+    for module in modules:
         importlib.import_module(module)
     gc.freeze()
     server._use_huge_pages()
     gc.enable()
+
+
+def serve(descriptor):
+    """Fork a kernel for each connection, and write its pid; end with stdin."""
+    import_once(*MODULES)
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for them
     listener = socket.socket(fileno=descriptor)
     while sys.stdin not in select.select([listener, sys.stdin], [], [])[0]:

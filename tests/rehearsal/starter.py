@@ -1,5 +1,7 @@
 """Starts scripts in a box by forks of one process that has imported torch: each starts at once.
 
+The server of a script's ranks is such a fork, too.
+
 It reads a job a line from its standard input, and answers each with a line, once the job has ended.
 """
 
@@ -9,6 +11,9 @@ import runpy
 import signal
 import sys
 import time
+
+from labkit.ranks import server
+from tests.kernels import ForkedServer, import_once
 
 
 def become(job, variables, argv):
@@ -20,6 +25,8 @@ def become(job, variables, argv):
     os.environ.clear()
     os.environ.update(variables)
     os.chdir(job["folder"])
+    if "RANK" not in variables:  # torchrun's ranks are there, and nobody starts others
+        server._server = ForkedServer(variables)
     if argv[0] == "-m":
         sys.argv[:] = argv[1:]
         runpy.run_module(argv[1], run_name="__main__", alter_sys=True)
@@ -57,8 +64,7 @@ def run(job):
 
 def main():
     """Answer jobs until the input ends."""
-    import torch.distributed  # noqa: F401 (once, for all)
-
+    import_once("torch.distributed", "matplotlib.pyplot", "networkx")
     for line in sys.stdin:
         print(json.dumps(run(json.loads(line))), flush=True)
 

@@ -300,8 +300,8 @@ def played(func, args, kwargs):
     target = next((p for p in places if p is not None), None)
     if kwargs.get("device") is not None:
         target = number(kwargs["device"])
-        target = None if target is None else valid(target)
-        kwargs["device"] = torch.device("cpu")
+        if target is not None:
+            target, kwargs["device"] = valid(target), torch.device("cpu")
     result = func(*args, **kwargs)
     if target is not None:
         for tensor in leaves(result, torch.Tensor):

@@ -270,9 +270,9 @@ def faster(record: Record, way: str) -> list[float]:
     return [blocking / other for blocking, other in pairs]
 
 
-def agree(gains: Sequence[float], within: float = 2.0) -> bool:
+def agree(gains: Sequence[float]) -> bool:
     """Say whether rounds agree on a gain: none is more than twice another."""
-    return max(gains) <= within * min(gains)
+    return max(gains) <= 2 * min(gains)
 
 
 def ways_in_words(record: Record) -> str:

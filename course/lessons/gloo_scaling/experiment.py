@@ -118,7 +118,7 @@ def possible(arms: Arms, keys: Sequence[str] = KEYS) -> dict[str, Mapping[str, A
     return kept
 
 
-def why_not(arm: Mapping[str, Any], keys: Sequence[str] = KEYS) -> str:
+def why_not(arm: Mapping[str, Any], keys: Sequence[str]) -> str:
     """Say why an arm cannot run here, and what could; empty where it can."""
     if strange := [*(arm.keys() - set(keys))]:
         return f"nobody reads {strange[0]!r}; an arm may have {', '.join(keys)}"

@@ -54,15 +54,12 @@ ABOUT_60_MS = 0.055, 0.06, 0.065
 """Seconds that the thread's "about 60ms" may stand for."""
 
 
-def late_rank(
-    board: Board, record: Record, pairs: Sequence[tuple] = (), delay: float = DELAY, arms: int = 2
-) -> None:
-    """A: does a rank that is late after backward lengthen the classifier's calls?
+Pairs = Sequence[tuple[dict[str, float], dict[str, float]]]
+"""By round, the seconds of each call by its name in two arms, as `experiment.pairs` gives them."""
 
-    `pairs` are those of the record, where it does not hold the spans to compute them from; `arms`
-    is how many took turns, of which the first two are compared.
-    """
-    pairs = pairs or problem.pairs(record, arms)
+
+def late_rank(board: Board, record: Record, pairs: Pairs, delay: float = DELAY) -> None:
+    """A: does a rank that is late after backward lengthen the classifier's calls?"""
     grew = growth(pairs)
     all_calls = [sum(y.values()) - sum(x.values()) for x, y in pairs]
     first = [next(iter(y.values())) - next(iter(x.values())) for x, y in pairs]
@@ -92,23 +89,23 @@ def small_calls(board: Board, record: Record, job: SlowJob = THREAD) -> None:
     board.test("b", "B", predicts, verdicts, found=found, records=[record])
 
 
-def growth(pairs: Sequence[tuple[dict, dict]]) -> list[float]:
+def growth(pairs: Pairs) -> list[float]:
     """Return, by round, the seconds by which the classifier's calls grew from arm to arm."""
     return [part(after) - part(before) for before, after in pairs]
 
 
-def six_in_words(pairs: Sequence[tuple[dict, dict]]) -> str:
+def six_in_words(pairs: Pairs) -> str:
     """Say by how much the classifier's calls grew or shrank from arm to arm."""
     return _grew(growth(pairs))
 
 
-def shares_of_largest(pairs: Sequence[tuple[dict, dict]]) -> list[float]:
+def shares_of_largest(pairs: Pairs) -> list[float]:
     """Return, by round, which share of the classifier's growth is in its largest tensor."""
     in_largest = [after[LARGEST] - before[LARGEST] for before, after in pairs]
     return [largest / all_six for largest, all_six in zip(in_largest, growth(pairs), strict=True)]
 
 
-def largest_in_words(pairs: Sequence[tuple[dict, dict]]) -> str:
+def largest_in_words(pairs: Pairs) -> str:
     """Say what the largest tensor has of the growth, and of the bytes."""
     largest = _ms([after[LARGEST] - before[LARGEST] for before, after in pairs])
     words = f"the six grew by {_ms(growth(pairs))} ms, this tensor by {largest}: bandwidth that is "
@@ -201,7 +198,7 @@ def hold_all(board: Board, records: Sequence[Record], world: str) -> None:
     """Hold all suspects to what was recorded of a world."""
     if not world:
         runs = by_case(records)
-        late_rank(board, runs["late"])
+        late_rank(board, runs["late"], problem.pairs(runs["late"]))
         small_calls(board, runs[f"all_reduce of {problem.SMALL} bytes"])
         link(board)
         return
@@ -289,10 +286,8 @@ def where_it_cures(records: Sequence[Record]) -> str | None:
             return None
         if shortens:
             shorter.add(which)
-    for letter, which in WHERE_IT_CURES.items():
-        if shorter == set(which):
-            return letter
-    return None
+    letters = {frozenset(which): letter for letter, which in WHERE_IT_CURES.items()}
+    return letters.get(frozenset(shorter))
 
 
 def cure_in_words(records: Sequence[Record]) -> str:

@@ -133,7 +133,7 @@ def choose_sizes(place: Place, *, quick: bool) -> tuple[Place, Sizes]:
     """
     say("asked: whether all ranks start, and how much memory is free")
     start, count = time.perf_counter(), len(ROWS)
-    rooms = [one for one in place.launch(room) if one]
+    rooms = [of_rank for of_rank in place.launch(room) if of_rank]
     seconds = count * (time.perf_counter() - start + SECONDS)
     say(f"estimated: {seconds:.0f} s, for {count} starts like this one and {SECONDS} s after each")
     if len(rooms) < place.world_size:

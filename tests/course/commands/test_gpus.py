@@ -81,10 +81,10 @@ def test_what_was_measured_before_an_interrupt_is_kept(tmp_path, capsys, tiny, m
 def test_the_slow_pairs_are_named():
     place = Place(hosts=1, ranks_per_host=3)
     pairs = {"0 to 1": 0.001, "1 to 0": 0.001, "1 to 2": 0.01}
-    made = [place.record(pair, [[s]], experiment="x", nbytes=10**6) for pair, s in pairs.items()]
-    told = {what: figure for what, figure, _ in ROWS[0].lines(made)}
-    assert told["the slowest, 1 to 2"] == "0.1 GB/s" and told["these are slow"] == "1 to 2"
-    assert told["slow: below 75% of the fastest"] == "1 of 3"
+    rates = [place.record(pair, [[s]], experiment="x", nbytes=10**6) for pair, s in pairs.items()]
+    figures = {what: figure for what, figure, _ in ROWS[0].lines(rates)}
+    assert figures["the slowest, 1 to 2"] == "0.1 GB/s" and figures["these are slow"] == "1 to 2"
+    assert figures["slow: below 75% of the fastest"] == "1 of 3"
 
 
 def test_sizes_stay_within_the_room_that_a_gpu_has():

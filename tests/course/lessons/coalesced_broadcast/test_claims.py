@@ -19,7 +19,7 @@ HOSTS = [record for record in APART if record.params["rate"] == experiment.LINK]
 
 def lasting(record, *seconds):
     """The record, with three rounds of three broadcasts that take so long, or each so long."""
-    times = [one for one in (seconds * 3)[:3] for _ in range(3)]
+    times = [of_round for of_round in (seconds * 3)[:3] for _ in range(3)]
     return replace(record, samples=[times] * 2)
 
 
@@ -31,8 +31,8 @@ def answering(records):
 
 def test_a_kept_buffer_faults_little():
     def names(faults, new=25_000):
-        found = iter([[new] * 2, [faults] * 2])
-        return {"curve": CURVE_RUN, "launch": lambda *_, **__: next(found), "broadcast": None}
+        counts = iter([[new] * 2, [faults] * 2])
+        return {"curve": CURVE_RUN, "launch": lambda *_, **__: next(counts), "broadcast": None}
 
     for false in (names(9_000), names(40, new=60)):  # huge pages: both are few
         CELLS.hold("pages", true=names(3), false=false, words="a tenth as often")
@@ -126,15 +126,14 @@ def test_huge_pages_convict_new_memory_and_where_another_is_guilty_they_never_do
     left = {letter: held(of("E", world=letter)).left for letter in "abd"}
     assert left == {"a": ["a", "b", "d"], "b": [*"abcd"], "d": ["a", "b", "d"]}  # b: not judged
     small, _, large, _ = of("E")
-    told = [f"{record.values['faults']:,.0f} faults" for record in (small, large)]
-    assert all(words in CELLS.texts["ours"] for words in told)
+    for record in (small, large):
+        assert f"{record.values['faults']:,.0f} faults" in CELLS.texts["ours"]
 
 
-def held(made, case="", samples=()):
+def held(records, case="", samples=()):
     """The board to which records were held, one of them with other samples."""
     board = evidence.INVESTIGATION.empty()
-    changed = [replace(r, samples=samples) if r.case == case else r for r in made]
-    evidence.hold(board, changed)
+    evidence.hold(board, [replace(r, samples=samples) if r.case == case else r for r in records])
     return board
 
 
@@ -145,35 +144,32 @@ def test_one_experiment_leaves_two():
 
 
 def test_rounds_that_disagree_decide_nothing():
-    made = of("C")
-    whole, kept = (next(r for r in made if r.case == case) for case in programs.EXPERIMENTS["C"])
+    records = of("C")
+    whole, kept = (next(r for r in records if r.case == case) for case in programs.EXPERIMENTS["C"])
     pairs = zip(whole.samples, kept.samples, strict=True)
     mixed = [[*times[:3], *other[3:]] for times, other in pairs]
-    assert held(made, kept.case, mixed).state("c") == "not judged"
+    assert held(records, kept.case, mixed).state("c") == "not judged"
 
 
 def test_where_no_huge_page_came_e_says_nothing(capsys):
-    made = of("E")
-    alike = [replace(record, values={"faults": 25_000.0}) for record in made]
+    alike = [replace(record, values={"faults": 25_000.0}) for record in of("E")]
     assert held(alike).left == [*"abcd"]
     assert "Linux gave no huge pages" in capsys.readouterr().out
-    assert held(made).left == ["c"]
 
 
 def test_a_run_that_is_missing_is_told_in_one_line(capsys):
-    made, board = of("A"), evidence.INVESTIGATION.empty()
-    kept = [record for record in made if record.case != "25 MB, kept, one at a time"]
+    board = evidence.INVESTIGATION.empty()
+    kept = [record for record in of("A") if record.case != "25 MB, kept, one at a time"]
     for records, words in (([], "no run was measured"), (kept, "A takes four runs; measured: all")):
         evidence.hold(board, records)
-        told = capsys.readouterr().out
-        assert words in told and told.count("\n") == 1
+        line = capsys.readouterr().out
+        assert words in line and line.count("\n") == 1
     assert not board.tests
 
 
 def test_without_a_difference_there_is_nothing_to_explain():
-    made = of("A")
-    board = held(made, "all in one", next(r for r in made if r.case == "25 MB").samples)
-    assert set(board.left) == set(board.suspects)
+    records = of("A")
+    board = held(records, "all in one", next(r for r in records if r.case == "25 MB").samples)
     assert all(board.state(letter) == "not judged" for letter in board.suspects)
 
 

@@ -26,8 +26,8 @@ def test_what_is_measured_is_what_the_cell_shows():
 
 @pytest.mark.parametrize("world_size", [pytest.param(2, marks=pytest.mark.exhaustive), 3])
 def test_every_way_gives_every_rank_the_source_values(world_size):
-    asked = programs.broadcast, WAYS, 1 / 16, 1
-    results = launch(programs.time_ways, *asked, world_size=world_size)  # raises where one does not
+    given = programs.broadcast, WAYS, 1 / 16, 1
+    results = launch(programs.time_ways, *given, world_size=world_size)  # raises where one does not
     assert [len(result) for result in results] == [len(WAYS)] * world_size
 
 

@@ -14,19 +14,17 @@ CORE, DEEPER = Cells("01_gloo_scaling"), Cells("deeper/01_deeper")
 
 def shared(factor):
     """B's recorded run, where the CPU time of a call is `factor` times as long."""
-    made = []
+    records = []
     for record in experiment.recorded("B"):
         values = record.values | {"on_cpu": [factor * c for c in record.values["on_cpu"]]}
-        made.append(dataclasses.replace(record, values=values))
-    return {"shared": made}
+        records.append(dataclasses.replace(record, values=values))
+    return {"shared": records}
 
 
 def test_a_claim_holds_only_for_figures_that_bear_it_out():
-    words = "no round is below the bound"
-    CORE.hold("accounts-hold", true=shared(1), false=shared(1.3), words=words)
+    CORE.hold("accounts-hold", true=shared(1), false=shared(1.3), words="no round is below the")
     fast, slow = ({"per_tensor": {"blocking": [900], "fused": [each]}} for each in (20, 300))
-    words = "more than 10 times faster"
-    DEEPER.hold("ladder-claims", true=fast, false=slow, words=words)
+    DEEPER.hold("ladder-claims", true=fast, false=slow, words="more than 10 times faster")
 
 
 def test_the_recorded_script_is_the_one_in_the_cell():
@@ -51,9 +49,8 @@ def said(record, *names):
 
 def posted(case, number=None):
     """The recorded seconds per call of the posted script in a place, by pairs."""
-    found = [r for r in experiment.recorded("posted") if r.case == case]
-    cpus = found[0].params.get("cpus")
-    return evidence.times(found, cpus, number)
+    records = [r for r in experiment.recorded("posted") if r.case == case]
+    return evidence.times(records, records[0].params.get("cpus"), number)
 
 
 def holds(lesson, cell, *words):
@@ -72,12 +69,14 @@ def test_the_script_and_the_number_of_cpus_are_as_recorded():
     theirs = [f"{evidence.cpus_of(one, asker):.1f}" for one, _ in rounds]
     own = sorted(f"{evidence.cpus_of(one, two):.1f}" for one, two in rounds)
     holds(CORE, "many-means", "{}, {} and {}".format(*theirs), f"{own[0]} to {own[-1]}")
-    said = f"({min(theirs)} to {max(theirs)} in three rounds, in which my own two CPUs come out as "
+    in_rounds = (
+        f"({min(theirs)} to {max(theirs)} in three rounds, in which my own two CPUs come out"
+    )
     about = evidence.cpus_of(one, asker)
-    holds(CORE, "reply", f"{about:.1f} CPUs like mine {said}{own[0]} to {own[-1]})")
+    holds(CORE, "reply", f"{about:.1f} CPUs like mine {in_rounds} as {own[0]} to {own[-1]})")
     eight = sorted(1e3 * posted("a quota of one CPU", number)[8] for number in range(3))
-    said = f"{1e3 * limited[8]:.1f} ms ({eight[0]:.1f} to {eight[-1]:.1f} in three rounds"
-    holds(CORE, "reply", said)
+    least, most = f"{eight[0]:.1f}", f"{eight[-1]:.1f}"
+    holds(CORE, "reply", f"{1e3 * limited[8]:.1f} ms ({least} to {most} in three rounds")
 
 
 def test_the_board_is_as_recorded():
@@ -94,8 +93,8 @@ def test_nccl_queues_as_recorded():
     records = load(ROOT / "course/your_gpus/recording.json", recorded=True, experiment="calls")
     ms = {r.case: f"{1e3 * median(r.seconds):.2f}" for r in records}
     for where in ("", ", on one CPU"):
-        said = [ms[f"{pairs}, queued{where}"] for pairs in ("1 pair", "2 pairs", "4 pairs")]
-        holds(CORE, "reply", *said)
+        pairs = "1 pair", "2 pairs", "4 pairs"
+        holds(CORE, "reply", *(ms[f"{count}, queued{where}"] for count in pairs))
 
 
 def test_the_bound_is_met_nearly():

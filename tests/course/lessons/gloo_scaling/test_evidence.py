@@ -11,12 +11,12 @@ from course.predictions.board import FELL, NOT_JUDGED, STANDS
 
 def changed(name, factor, *, rounds=range(experiment.ROUNDS), **settings):
     """The recorded records of an experiment, where one arm takes `factor` times as long."""
-    made = experiment.recorded(name)
-    hit = evidence.of(made, **settings)
+    records = experiment.recorded(name)
+    hit = evidence.of(records, **settings)
     each = len(hit.samples[0]) // experiment.ROUNDS
     factors = [factor if i // each in rounds else 1 for i in range(len(hit.samples[0]))]
     samples = [list(map(operator.mul, rank, factors)) for rank in hit.samples]
-    return [dataclasses.replace(r, samples=samples) if r is hit else r for r in made]
+    return [dataclasses.replace(r, samples=samples) if r is hit else r for r in records]
 
 
 def held(records):

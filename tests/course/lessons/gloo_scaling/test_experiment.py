@@ -29,10 +29,10 @@ def test_partners_share_a_cpu_or_are_apart_and_an_arm_may_have_any_name():
         "one": {"pairs": 2, "cpus": 1},
         "two": {"pairs": 2, "cpus": 2},
     }
-    made = {r.case: r.values["own"] for r in experiment.compare("B", program, arms, rounds=1)}
+    cpus = {r.case: r.values["own"] for r in experiment.compare("B", program, arms, rounds=1)}
     first, second = affinity.cpus()[:2]
     both = [(first + second) / 2]
-    assert made == {"mine": both, "one": [first], "two": both}
+    assert cpus == {"mine": both, "one": [first], "two": both}
 
 
 @needs_accounts
@@ -46,10 +46,9 @@ def test_what_cannot_run_is_left_out_in_a_line_that_says_what_can(capsys):
     arms = {"huge": {"pairs": 8, "cpus": 10**4}, "none": {"pairs": 0}, "good": {"pairs": 1}}
     arms["strange"] = {"pairs": 1, "cpu": 1}
     assert [*experiment.possible(arms)] == ["good"]
-    told = capsys.readouterr().out.splitlines()
-    assert len(told) == 3
-    assert "cpus=10000; 1 to" in told[0] and "pairs=0; 1 to 16 are possible here" in told[1]
-    assert "nobody reads 'cpu'; an arm may have pairs, cpus, threads" in told[2]
+    of_cpus, of_pairs, of_names = capsys.readouterr().out.splitlines()
+    assert "cpus=10000; 1 to" in of_cpus and "pairs=0; 1 to 16 are possible here" in of_pairs
+    assert "nobody reads 'cpu'; an arm may have pairs, cpus, threads" in of_names
 
 
 def test_two_threads_of_one_core_are_told_apart_from_two_cores(monkeypatch, tmp_path, capsys):
@@ -66,26 +65,26 @@ def test_two_threads_of_one_core_are_told_apart_from_two_cores(monkeypatch, tmp_
 
 def test_without_accounts_the_recorded_runs_stand_in(monkeypatch, capsys):
     monkeypatch.setattr(sched, "available", lambda: False)
-    made = experiment.compare("B", programs.calls, experiment.arms("B"))
-    made += experiment.posted(programs.as_posted, {"on one CPU": {"cpus": 1}})
-    assert {record.tier for record in made} == {Tier.RECORDED}
+    records = experiment.compare("B", programs.calls, experiment.arms("B"))
+    records += experiment.posted(programs.as_posted, {"on one CPU": {"cpus": 1}})
+    assert {record.tier for record in records} == {Tier.RECORDED}
     assert "a recorded run" in capsys.readouterr().out
 
 
 @needs_accounts
 def test_the_posted_script_is_launched_so_many_times_a_point():
-    made = experiment.posted(programs.as_posted, {"not pinned": {}}, pairs=[2, 1], rounds=2)
-    assert [record.params["pairs"] for record in made] == [2, 1]
-    assert all(len(r.seconds) == 2 and 1e-6 < min(r.seconds) < 1 for r in made)
+    records = experiment.posted(programs.as_posted, {"not pinned": {}}, pairs=[2, 1], rounds=2)
+    assert [record.params["pairs"] for record in records] == [2, 1]
+    assert all(len(r.seconds) == 2 and 1e-6 < min(r.seconds) < 1 for r in records)
 
 
 @needs_accounts
 def test_bytes_are_counted_where_they_are_asked_for():
     arms = {"one": {"pairs": 1, "cpus": 1, "calls": 5}}
     for metered in (True, False):
-        (made,) = experiment.compare("A", programs.calls, arms, rounds=1, metered=metered)
-        assert ("sent" in made.values) is metered
-        assert not metered or made.values["sent"][0] > 400  # a call's tensor, and headers
+        (record,) = experiment.compare("A", programs.calls, arms, rounds=1, metered=metered)
+        assert ("sent" in record.values) is metered
+        assert not metered or record.values["sent"][0] > 400  # a call's tensor, and headers
 
 
 SHAPES = [(10, 10), (1,), (3, 5, 7), (), (129,)]

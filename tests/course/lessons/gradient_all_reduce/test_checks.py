@@ -217,8 +217,8 @@ WRONG_AVERAGES = [
 
 @pytest.mark.parametrize(("average", "words"), WRONG_AVERAGES)
 def test_wrong_averages(average, words):
-    told = refusal(checks.check_average, average)
-    assert words in told and "finish" not in told, "that is the function of 2.3"
+    message = refusal(checks.check_average, average)
+    assert words in message and "finish" not in message, "that is the function of 2.3"
 
 
 RIGHT = [

@@ -76,9 +76,11 @@ def test_a_fault_is_drawn_and_kept_secret():
     assert not set("37") & set(repr(fault))
     assert "Still sealed" in fault.reveal(None, 17)
     for rank, call, right in (3, 5, "right no"), (0, 17, "no right"), (0, 5, "no no"):
-        said = fault.reveal(rank, call)
-        assert " ".join(re.findall(r": (\w+)", said)[:2]) == right and "stays sealed" in said
-        assert set(re.findall(r"\d+", said)) == {str(rank), str(call)}, "no figure but its own"
+        sentence = fault.reveal(rank, call)
+        assert (
+            " ".join(re.findall(r": (\w+)", sentence)[:2]) == right and "stays sealed" in sentence
+        )
+        assert set(re.findall(r"\d+", sentence)) == {str(rank), str(call)}, "no figure but its own"
     assert fault.reveal(3, 17) == "It was rank 3, before call 17. You found it at try 4."
 
 
@@ -125,9 +127,9 @@ def test_without_hosts_recorded_runs_are_shown_and_say_so(monkeypatch, capsys):
     assert "RECORDED" in capsys.readouterr().out
     more = programs.LATE | {"rank 9 late": {"late": 9}, "mistyped": {"lat": 0}}
     assert experiment.on_hosts(programs.train, more, 1, case="late").tier is Tier.MEASURED
-    told = capsys.readouterr().out
-    assert "'rank 9 late': nobody is late; 9 is none of ranks 0 to 3." in told
-    assert "'mistyped': nobody reads 'lat'; an arm may have late, backwards, thin." in told
+    lines = capsys.readouterr().out
+    assert "'rank 9 late': nobody is late; 9 is none of ranks 0 to 3." in lines
+    assert "'mistyped': nobody reads 'lat'; an arm may have late, backwards, thin." in lines
     alone = experiment.small_calls()
     assert alone.tier is Tier.RECORDED and alone.collective == "all_reduce"
     assert experiment.on_hosts(lambda: Tracer.aligned().trace(), case=None).tier is Tier.MEASURED

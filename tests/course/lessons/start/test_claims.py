@@ -34,11 +34,11 @@ CLOCKS = [
 
 @mark.parametrize(("on_time", "other", "verdict"), CLOCKS)
 def test_the_verdict_on_the_late_rank_is_what_both_clocks_show(on_time, other, verdict, capsys):
-    said = []
-    names = {"reconcile": lambda key, letter, **_: said.append(letter)}
+    letters = []
+    names = {"reconcile": lambda key, letter, **_: letters.append(letter)}
     names |= {"found": {"Cleo": on_time}, "late": other, "five": {"Cleo": on_time[0]}}
     CELLS.run("meant", **names, claim=lambda *_, **__: None)
-    assert said == verdict
+    assert letters == verdict
     assert ("Not judged" in capsys.readouterr().out) == (verdict == [])
 
 

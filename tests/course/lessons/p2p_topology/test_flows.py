@@ -3,11 +3,10 @@
 import itertools
 from collections import Counter
 
-import networkx as nx
 import pytest
 
 from course.lessons.p2p_topology import flows, pictures
-from course.lessons.p2p_topology.topology import PUZZLE, nvlinks
+from course.lessons.p2p_topology.topology import PUZZLE
 from course.published import load
 from labkit.show import alt_text
 from tests.course.lessons.cells import Cells
@@ -17,20 +16,14 @@ NV2, SYS = PUZZLE.bandwidth(0, 4), PUZZLE.bandwidth(0, 2)
 
 
 @pytest.mark.parametrize(("src", "dst"), [(0, 1), (0, 2), (7, 3)])
-def test_the_maximum_flow_fits_the_links_and_is_as_large_as_another_algorithm_says(src, dst):
+def test_the_maximum_flow_fits_the_links_and_fills_all_that_leave_a_gpu(src, dst):
     paths = flows.maximum_flow(PUZZLE, src, dst)
     load = Counter()
     for way in paths:
         assert (way.gpus[0], way.gpus[-1]) == (src, dst)
         load.update(dict.fromkeys(itertools.pairwise(way.gpus), way.rate))
     assert all(rate <= PUZZLE.bandwidth(*hop) * 1.000001 for hop, rate in load.items())
-    network = nx.DiGraph()
-    for a, b in itertools.product(range(8), range(8)):
-        if nvlinks(PUZZLE.link(a, b)):
-            network.add_edge(a, b, capacity=PUZZLE.bandwidth(a, b))
-    most = nx.maximum_flow_value(network, src, dst, flow_func=nx.algorithms.flow.dinitz)
-    assert sum(way.rate for way in paths) == pytest.approx(most, rel=1e-6)
-    assert most == pytest.approx(12 * PUZZLE.rates["NV1"])
+    assert sum(way.rate for way in paths) == pytest.approx(12 * PUZZLE.rates["NV1"])
 
 
 def test_ways_share_what_they_both_cross():
@@ -76,10 +69,6 @@ def test_paths_are_in_the_legend_and_in_the_alternative():
 def test_transfers_that_start_together():
     text = alt_text.text_of(pictures.together({"0 -> 1": 4.3, "0 -> 2": 53.3}, [0.0, 0.73]))
     assert "0 -> 2 begins at 0.73 ms and takes 53.3 ms" in text
-
-
-def test_every_gpu_uses_all_its_links():
-    assert {sum(map(nvlinks, row)) for row in PUZZLE.classes} == {12}
 
 
 @pytest.mark.parametrize("name", ["p2p_on", "p2p_off", "both_ways"])

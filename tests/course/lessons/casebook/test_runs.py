@@ -80,7 +80,6 @@ def test_the_final_draws_three_faults_and_instruments_tell_them(seed):
 UNUSABLE = [
     ("first-sum", lambda peers: None, "ended in TypeError"),
     ("averages", None, "measures a function, not None"),
-    ("228-bytes", lambda lengths, ranks: [], "ended in IndexError"),
 ]
 
 
@@ -107,14 +106,14 @@ def test_a_cure_that_never_ends_says_so_in_five_seconds():
 
 
 def test_a_case_is_played_in_a_terminal(capsys, monkeypatch):
-    monkeypatch.setattr("course.lessons.casebook.ward.ROUNDS", 2)  # still, they may disagree
+    monkeypatch.setattr("course.lessons.casebook.ward.ROUNDS", 1)  # it decides on a calm machine
     letter = Ward(CASES["228-bytes"]).letter("late")
     words = ["nonsense", "m", "4", letter, "one comes late"]
 
     def answer(_):
         if not words:  # asked once more
             assert "not judged, either way" in capsys.readouterr().out
-            pytest.skip(f"{claims.NOT_JUDGED}: the rounds disagree")
+            pytest.skip(f"{claims.NOT_JUDGED}: other programs used the CPUs")
         return words.pop(0)
 
     monkeypatch.setattr("builtins.input", answer)

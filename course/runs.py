@@ -20,10 +20,14 @@ def quiet(text: str) -> None:
     """Say nothing."""
 
 
-def _kernel() -> Any:
-    """Return the kernel that runs this; None outside of one."""
-    shell = sys.modules["IPython"].get_ipython() if "IPython" in sys.modules else None
-    return getattr(shell, "kernel", None)
+def shell() -> Any:
+    """Return the IPython that runs this; None outside of one."""
+    return sys.modules["IPython"].get_ipython() if "IPython" in sys.modules else None
+
+
+def in_notebook() -> bool:
+    """Tell whether there is a notebook to display in."""
+    return hasattr(shell(), "kernel")
 
 
 def nobody_answers() -> bool:
@@ -31,19 +35,22 @@ def nobody_answers() -> bool:
 
     Such programs allow a cell no input; JupyterLab and its like do.
     """
-    request = getattr(_kernel(), "get_parent", dict)()
+    if not in_notebook():
+        return False
+    request = shell().kernel.get_parent()
     return not request.get("content", {}).get("allow_stdin", True)
 
 
+BRIEF = 2.0  # seconds for which a measurement says nothing
 _telling = threading.Lock()
 """Held by whoever tells how long a measurement takes: what is watched inside of it says nothing."""
 
 
 @contextlib.contextmanager
 def _told() -> Iterator[None]:
-    """Below a cell that measures for more than two seconds, say for how long, in one line."""
-    in_notebook = _kernel() is not None and not nobody_answers()
-    if not in_notebook or not _telling.acquire(blocking=False):
+    """Below a cell whose measurement is not `BRIEF`, say for how long it goes on, in one line."""
+    is_read = in_notebook() and not nobody_answers()
+    if not is_read or not _telling.acquire(blocking=False):
         yield
         return
     from IPython.display import display
@@ -58,7 +65,7 @@ def _told() -> Iterator[None]:
             handles.append(display(text, raw=True, display_id=True))
 
     def tick() -> None:
-        while not ended.wait(1 if handles else 2):
+        while not ended.wait(1.0 if handles else BRIEF):
             say("measuring")
 
     ticking = threading.Thread(target=tick, daemon=True)

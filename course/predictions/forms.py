@@ -5,7 +5,6 @@ line of code, which does the same. Each field has a label of its own; Enter comm
 """
 
 import os
-import sys
 import weakref
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -14,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from course.predictions import ledger_file
 from course.predictions.figures import LETTERS, beside, in_words, lettered, read, written
 from course.predictions.ledger_file import Entry
+from course.runs import in_notebook
 
 if TYPE_CHECKING:
     from course.predictions.form import Form
@@ -123,11 +123,6 @@ def filled(template: str, **values: Any) -> str:
 
     templates = jinja2.Environment(loader=jinja2.PackageLoader(__package__, ""), autoescape=True)
     return templates.get_template(template).render(box=_BOX, **values)
-
-
-def in_notebook() -> bool:
-    """Tell whether there is a notebook to display in."""
-    return "IPython" in sys.modules and hasattr(sys.modules["IPython"].get_ipython(), "kernel")
 
 
 def _reading() -> bool:

@@ -9,12 +9,11 @@ nothing, whether or not it came out as we like. Nothing is run again until it ag
 """
 
 import functools
-import sys
-import time
 from collections.abc import Iterable
 from typing import NamedTuple
 
 from course.other_programs import Snapshot, limit, root
+from course.runs import shell
 from labkit.measure.records import Record
 from labkit.ranks.machine import usable_cpus
 
@@ -149,14 +148,14 @@ class Cells:
 
     def begin(self) -> None:
         """Look at all processes."""
-        self.start, self.before = time.perf_counter(), Snapshot.take()
+        self.before = Snapshot.take()
 
     def end(self, _: object = None) -> None:
         """Note what others used since the last look."""
         after = Snapshot.take()
         if self.before is not None and after is not None:
             used = self.before.cpus_of_others(after, ours=root())
-            self.ended.append((time.perf_counter() - self.start, used))
+            self.ended.append((after.clock - self.before.clock, used))
 
     def others(self) -> float | None:
         """Return the most that others used in a cell, this one so far among them.
@@ -177,7 +176,7 @@ class Cells:
 def watch_cells() -> Cells:
     """Watch from here on what others use in this notebook's cells; a gate calls it."""
     cells = Cells()
-    if "IPython" in sys.modules and (shell := sys.modules["IPython"].get_ipython()):
-        shell.events.register("pre_run_cell", cells.begin_cell)
-        shell.events.register("post_run_cell", cells.end)
+    if ipython := shell():
+        ipython.events.register("pre_run_cell", cells.begin_cell)
+        ipython.events.register("post_run_cell", cells.end)
     return cells

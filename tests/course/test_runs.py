@@ -26,11 +26,12 @@ def test_a_long_measurement_is_told_in_one_line_also_where_it_fails(monkeypatch)
     show = lambda text, **_: texts.append(text["text/plain"]) or SimpleNamespace(update=show)  # noqa: E731
     monkeypatch.setattr(IPython.display, "display", show)
     monkeypatch.setattr(runs, "nobody_answers", lambda: False)
-    monkeypatch.setattr(IPython, "get_ipython", lambda: SimpleNamespace(kernel=True))
+    monkeypatch.setattr(runs, "in_notebook", lambda: True)
+    monkeypatch.setattr(runs, "BRIEF", 0.2)
     runs.watched(lambda: runs.watched(list))
     assert texts == []
     with raises(ZeroDivisionError):
-        runs.watched(lambda: runs.watched(lambda: time.sleep(2.3) or 1 / 0))
+        runs.watched(lambda: runs.watched(lambda: time.sleep(0.6) or 1 / 0))
     *during, last = texts
     assert during and all(text.startswith("measuring on this machine: ") for text in during)
     assert last.startswith("measured on this machine: ")

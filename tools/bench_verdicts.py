@@ -57,9 +57,9 @@ def main(arguments: list[str] | None = None) -> int:
             if time.monotonic() - begin > options.seconds:
                 break
             with other_programs.watch() as used:
-                made = one_run(cells)
-            lines += made
-            print(f"run {number + 1}: {len(made)} judged, others {used.cpus:.2f}", file=sys.stderr)
+                run = one_run(cells)
+            lines += run
+            print(f"run {number + 1}: {len(run)} judged, others {used.cpus:.2f}", file=sys.stderr)
     if options.keep:
         with options.keep.open("a") as file:
             file.writelines(json.dumps(line) + "\n" for line in lines)

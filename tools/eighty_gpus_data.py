@@ -65,9 +65,9 @@ def seventeen_hosts(clone: str) -> Iterator[list]:
     """Return a row for each of the 810 tests of two hosts; a failed one has no figures."""
     like = r"_N2_G(\d)_\w+-(\d+)_\w+-(\d+)\.log"
     for names, text in files(clone, "benchmarks/example-cluster00", like):
-        for collective, slots, found, end in tests(text):
+        for collective, slots, figures, end in tests(text):
             took_part = ["-".join(slots.get(int(host), [])) for host in names[1:]]
-            busbw = [found[size][1] if size in found else "" for size in SIZES]
+            busbw = [figures[size][1] if size in figures else "" for size in SIZES]
             yield [collective, *map(int, names), *took_part, *busbw, end]
 
 

@@ -109,8 +109,8 @@ class BufferLog(CallLog, Observer):
     @property
     def calls(self) -> list[BufferCall]:
         """The calls, in the order in which they were made."""
-        made = enumerate(super().calls)
-        return [BufferCall(**asdict(call), touched=self._touched.get(n)) for n, call in made]
+        numbered = enumerate(super().calls)
+        return [BufferCall(**asdict(call), touched=self._touched.get(n)) for n, call in numbered]
 
     def __enter__(self) -> Self:
         CallLog.__enter__(self)

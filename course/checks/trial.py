@@ -175,12 +175,12 @@ class HandLog(BufferLog):
         super().before_wait(work)
 
 
-def _hold_manners(told: str, ran: Ran) -> None:
+def _hold_manners(where: str, ran: Ran) -> None:
     """Refuse handles that are dropped, and buffers that are used while they are under way."""
     for call in ran.calls:
         name = f"{'isend to' if call.kind == 'send' else 'irecv from'} rank {call.peer}"
         waited = "every isend and irecv is waited for before the function returns"
-        hold(call.waited is not None, waited, f"{told}: an {name} that nobody waits for", DROPPED)
+        hold(call.waited is not None, waited, f"{where}: an {name} that nobody waits for", DROPPED)
         used = f"{name}: {call.touched} uses its buffer before the wait"
-        alone = f"{told}: no buffer is used while it is under way"
+        alone = f"{where}: no buffer is used while it is under way"
         hold(not call.touched, alone, used, RACES[call.kind])

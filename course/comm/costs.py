@@ -57,8 +57,8 @@ class AlphaBeta:
         """
         sizes, times = np.asarray(nbytes, float), np.asarray(seconds, float)
         if len(np.unique(sizes)) < 2 or sizes.shape != times.shape:
-            got = f"{len(sizes)} sizes and {len(times)} times"
-            raise ValueError(f"a fit needs a time for each of at least two sizes, got {got}.")
+            lengths = f"{len(sizes)} sizes and {len(times)} times"
+            raise ValueError(f"a fit needs a time for each of at least two sizes, got {lengths}.")
         if not (times > 0).all():
             raise ValueError("a fit needs positive times.")
         beta, alpha = np.polyfit(sizes, times, deg=1, w=1 / times)

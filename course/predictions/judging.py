@@ -56,8 +56,8 @@ class Judged(NamedTuple):
         """Say how many rounds say what; those that lie between the limits are named, too."""
         words = {True: "yes", False: "no", None: "neither"}
         counts = {word: self.rounds.count(outcome) for outcome, word in words.items()}
-        told = [f"{n} {'says' if n == 1 else 'say'} {word}" for word, n in counts.items() if n]
-        return f"of {len(self.rounds)} rounds {', '.join(told)}"
+        parts = [f"{n} {'says' if n == 1 else 'say'} {word}" for word, n in counts.items() if n]
+        return f"of {len(self.rounds)} rounds {', '.join(parts)}"
 
 
 def judge(rounds: Rounds, *, others: float | None = None, ratio: bool = False) -> Judged:

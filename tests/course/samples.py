@@ -21,16 +21,16 @@ CHECK = "assert double(3) == 6\nprint('passed')"
 
 def cell(cell_id, source, *, kind="code", **metadata):
     make = new_code_cell if kind == "code" else new_markdown_cell
-    made = make(source, metadata=metadata)
-    made["id"] = cell_id
-    return made
+    new = make(source, metadata=metadata)
+    new["id"] = cell_id
+    return new
 
 
 def solutions(*, answer=ANSWER, check=CHECK):
     words = {"title": "# Exercises 1", "ex-1-1": STATEMENT}
     code = {"ex-1-1-answer": answer, "ex-1-1-check": check}
-    told = [cell(name, text, kind="markdown") for name, text in words.items()]
-    return new_notebook(cells=told + [cell(name, source) for name, source in code.items()])
+    texts = [cell(name, text, kind="markdown") for name, text in words.items()]
+    return new_notebook(cells=texts + [cell(name, source) for name, source in code.items()])
 
 
 def lesson(*sources):

@@ -103,11 +103,11 @@ def test_a_folder_and_its_notebooks_are_a_lesson(course):
     steps = CONTRIBUTING.partition("\n1. `course/lessons/toy/")[2].partition("\n### ")[0]
     commands = re.findall(r"`python -m course ([^`]+)`", steps)
     assert commands == ["run toy", "sync", "sync --outputs", "check"]
-    told = run(course, "-c", ALL, *commands, "progress")
-    assert "case  ranks" in told and "running 09_solutions.ipynb" in told
+    printed = run(course, "-c", ALL, *commands, "progress")
+    assert "case  ranks" in printed and "running 09_solutions.ipynb" in printed
     assert list(course.glob("work/runs/*/toy.png")), "its picture is drawn"
-    assert ", 0 problems" in told
-    assert "\n09  A toy" in told and "0 of 1" in told
+    assert ", 0 problems" in printed
+    assert "\n09  A toy" in printed and "0 of 1" in printed
     names = ("notebooks/09_toy", "exercises/09_exercises", "solutions/09_solutions")
     notebooks = [f"{name}.ipynb" for name in names]
     options = ["-n0", "-p", "no:cacheprovider", "-m", "not (slow or exhaustive)"]
@@ -144,7 +144,7 @@ def test_a_record_says_in_whose_world_it_was_made(monkeypatch):
     lesson = catalogue.experiment("p2p-topology")
     own = lesson.recorded()[0]
     monkeypatch.setattr(f"{lesson.package}.guilty.measure", lambda letter: [own])
-    made = lesson.guilty(progress=runs.quiet)
-    assert [record.params["world"] for record in made] == ["a", "b", "c", "d"]
-    assert runs.in_world([own, *made], "c") == [made[2]]
-    assert runs.in_world([own, *made], "") == [own]
+    worlds = lesson.guilty(progress=runs.quiet)
+    assert [record.params["world"] for record in worlds] == ["a", "b", "c", "d"]
+    assert runs.in_world([own, *worlds], "c") == [worlds[2]]
+    assert runs.in_world([own, *worlds], "") == [own]

@@ -36,8 +36,8 @@ def made_at(place, case="one"):
 def recording(monkeypatch):
     """What two places measured, recorded as of a lesson: two hosts, and three on loopback."""
     places = (Place(2, "1gbit"), Place(3))
-    made = [made_at(place, case) for place in places for case in ("one", "other")]
-    kept = [replace(record, tier=Tier.RECORDED) for record in made]
+    measured = [made_at(place, case) for place in places for case in ("one", "other")]
+    kept = [replace(record, tier=Tier.RECORDED) for record in measured]
     lesson = SimpleNamespace(recorded=lambda: kept)
     monkeypatch.setattr(catalogue, "experiment", {NAME: lesson}.__getitem__)
 
@@ -88,8 +88,8 @@ def test_beside_gpus_a_lesson_launches_on_the_cpu(monkeypatch):
 def test_nobody_in_the_course_takes_the_kits_launch_but_where_gpus_are_meant():
     takes = re.compile(r"from labkit import .*\blaunch\b|ranks.launcher import launch")
     sources = [*(ROOT / "course").rglob("*.py"), *tree.kept(ROOT)]
-    found = {path.name for path in sources if takes.search(path.read_text())}
-    assert found == {"runs.py", "gpus.ipynb"}
+    takers = {path.name for path in sources if takes.search(path.read_text())}
+    assert takers == {"runs.py", "gpus.ipynb"}
 
 
 def test_gpus_have_a_rank_each_and_nccl(monkeypatch):
@@ -107,16 +107,16 @@ def test_gpus_have_a_rank_each_and_nccl(monkeypatch):
 
 
 def test_the_same_measurement_runs_on_gpus_or_says_what_it_takes(monkeypatch, tmp_path, capsys):
-    made = [made_at(replace(Place.gpus(), ranks_per_host=2))]
-    assert on_gpus(lambda here: made, needs=2) == []
-    kept = records.save([*made, made_at(Place(2))], tmp_path / "recording.json")
-    (shown,) = on_gpus(lambda here: made, needs=2, recording=kept, experiment=NAME)
+    measured = [made_at(replace(Place.gpus(), ranks_per_host=2))]
+    assert on_gpus(lambda here: measured, needs=2) == []
+    kept = records.save([*measured, made_at(Place(2))], tmp_path / "recording.json")
+    (shown,) = on_gpus(lambda here: measured, needs=2, recording=kept, experiment=NAME)
     assert (shown.tier, shown.provenance.backend) == (Tier.RECORDED, "nccl")
     ends = "Nobody has recorded it yet.", "Shown instead: a recorded run."
     said = [f"This takes 2 GPUs; this machine has none. {end}" for end in ends]
     assert capsys.readouterr().out.splitlines() == said
     monkeypatch.setattr("labkit.ranks.machine.gpu_count", lambda: 2)
-    (record,) = on_gpus(lambda here: made, needs=2)
+    (record,) = on_gpus(lambda here: measured, needs=2)
     assert record.tier == Tier.MEASURED
 
 

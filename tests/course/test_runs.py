@@ -17,8 +17,8 @@ OLD, WATCHED = replace(RECORD, tier=Tier.RECORDED), replace(RECORD, others=0.05)
 
 def test_records_tell_what_others_used_where_they_were_measured_and_nobody_watched(monkeypatch):
     monkeypatch.setattr(other_programs, "watch", lambda: nullcontext(SimpleNamespace(cpus=0.4)))
-    found = runs.watched(lambda: [RECORD, OLD, WATCHED])
-    assert [record.others for record in found] == [0.4, None, 0.05]
+    records = runs.watched(lambda: [RECORD, OLD, WATCHED])
+    assert [record.others for record in records] == [0.4, None, 0.05]
 
 
 def test_a_long_measurement_is_told_in_one_line_also_where_it_fails(monkeypatch):

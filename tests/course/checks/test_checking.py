@@ -78,8 +78,8 @@ DIFFERENT = [
 
 @mark.parametrize(("values", "right", "says"), DIFFERENT)
 def test_values_that_differ_say_where_and_name_the_usual_mistake(values, right, says):
-    told = {"what": "it", "meaning": "-", "mistakes": {"twice": 2 * right}}
-    assert says in refusal(lambda: checking.same_values(values, right, **told))
+    words = {"what": "it", "meaning": "-", "mistakes": {"twice": 2 * right}}
+    assert says in refusal(lambda: checking.same_values(values, right, **words))
 
 
 def test_an_answer_must_leave_its_arguments_alone():
@@ -99,8 +99,8 @@ def divides_by_its_rank():
 
 @mark.parametrize("run", [checking.ask, lambda way: checking.on_ranks(way, world_size=2)])
 def test_an_answer_that_raises_is_refused_with_its_own_lines_alone(run):
-    told = {"par": "a quotient", "raises": {"division by": "look at 0"}}
-    with raises(CheckFailed) as caught, checking.exercise("9.1", **told):
+    words = {"par": "a quotient", "raises": {"division by": "look at 0"}}
+    with raises(CheckFailed) as caught, checking.exercise("9.1", **words):
         run(divides_by_its_rank)
     text = str(caught.value)
     assert "expected      a quotient" in text and "usually means look at 0" in text
@@ -178,9 +178,9 @@ def test_sequences_and_sets_stay_what_they_are_and_what_is_yielded_is_a_list():
 
 
 def test_figures_of_a_dict_go_by_its_names_and_others_by_their_order_in_pairs_too():
-    asked = [("GPipe's", 8, {}, ""), ("1F1B's", 4, {}, ""), ("GB beyond 1F1B", 1.5, {}, "")]
-    checking.figures({"1F1B": 4, "gb": 1.5, "GPipe": 8}, asked)
-    checking.figures({"a": 8, "b": 4, "c": 1.5}, asked)
-    checking.figures((np.array([8, 4]), "1.5 GB"), asked)
+    rights = [("GPipe's", 8, {}, ""), ("1F1B's", 4, {}, ""), ("GB beyond 1F1B", 1.5, {}, "")]
+    checking.figures({"1F1B": 4, "gb": 1.5, "GPipe": 8}, rights)
+    checking.figures({"a": 8, "b": 4, "c": 1.5}, rights)
+    checking.figures((np.array([8, 4]), "1.5 GB"), rights)
     with raises(CheckFailed, match="another figure for 1F1B's"):
-        checking.figures({"1F1B": 3, "GB": 1.5, "GPipe": 8}, asked)
+        checking.figures({"1F1B": 3, "GB": 1.5, "GPipe": 8}, rights)

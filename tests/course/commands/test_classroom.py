@@ -24,8 +24,8 @@ def learner(number, folder, monkeypatch):
     inventory.inventory("after", answers="adcacdbdbacd")  # all right
     ledger.keep("case.stall", {"asked": 2 + number % 2, "diagnosed": number % 2 == 0})
     ledger.passed("1.1")
-    made = progress.hand_in(name="Ada <b>" if number == 0 else "")
-    return progress.save(made, folder / f"{number}.json")
+    name = "Ada <b>" if number == 0 else ""
+    return progress.save(progress.hand_in(name), folder / f"{number}.json")
 
 
 def test_a_class_becomes_one_page(tmp_path, monkeypatch, capsys):

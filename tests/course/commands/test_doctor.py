@@ -24,12 +24,12 @@ def test_a_missing_essential_is_told_with_its_remedy_and_fails(monkeypatch, caps
 def test_a_cpu_quota_below_the_shown_cpus_is_noted(monkeypatch, quota, state):
     monkeypatch.setattr(doctor.machine, "cpu_quota", lambda: quota)
     monkeypatch.setattr(doctor.machine, "usable_cpus", lambda: 4)
-    found, text, *_ = doctor.examine(*doctor.CHECKS["CPUs"])
-    assert found == state
+    state_here, text, *_ = doctor.examine(*doctor.CHECKS["CPUs"])
+    assert state_here == state
     assert quota is None or "0.5 CPUs' worth" in text
 
 
 def test_a_check_that_breaks_is_a_note_unless_it_is_essential():
     for state in ("note", "missing"):
-        found, text = doctor.examine([].pop, state)
-        assert found == state and "pop from empty list" in text
+        state_here, text = doctor.examine([].pop, state)
+        assert state_here == state and "pop from empty list" in text

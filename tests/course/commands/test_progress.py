@@ -123,8 +123,8 @@ def test_what_the_evidence_refutes_is_held_until_a_vote_says_otherwise(course):
     for answer, held in (("a", True), ("b", False)):
         ledger.choose("02.cause", "Why?", ["the network", "a late rank"], answer=answer)
         ledger.reconcile("02.cause", "b", tier="RECORDED")
-        told = "a) the network; the evidence: b) a late rank" in progress.summary(course)
-        assert told == held
+        shown = "a) the network; the evidence: b) a late rank" in progress.summary(course)
+        assert shown == held
 
 
 def test_votes_stand_or_fall(course):

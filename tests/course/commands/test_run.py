@@ -28,11 +28,11 @@ def test_without_a_right_name_nothing_runs_and_all_names_are_listed(monkeypatch,
 def test_run_prints_a_table_and_keeps_records_and_picture(monkeypatch, capsys, tmp_path):
     def measure(*, quick, progress):
         progress("half way")
-        made = Record("sample", "a", {}, [[1.0], [2.0]], Tier.MEASURED, Provenance.here())
-        return [made, replace(made, others=0.5), replace(made, others=0.125)]
+        record = Record("sample", "a", {}, [[1.0], [2.0]], Tier.MEASURED, Provenance.here())
+        return [record, replace(record, others=0.5), replace(record, others=0.125)]
 
     module = types.SimpleNamespace(
-        TITLE="A sample", run=measure, draw=lambda found: plots.new_axes("Sample").figure
+        TITLE="A sample", run=measure, draw=lambda _: plots.new_axes("Sample").figure
     )
     for name in ("experiment", "pictures"):
         monkeypatch.setitem(sys.modules, f"course.lessons.gloo_scaling.{name}", module)
@@ -59,7 +59,7 @@ def test_where_nothing_is_measured_no_file_is_left(monkeypatch, capsys, tmp_path
     assert [*tmp_path.iterdir()] == [kept]
 
 
-RECORDED = [one for one in catalogue.experiments().values() if one.recording.exists()]
+RECORDED = [x for x in catalogue.experiments().values() if x.recording.exists()]
 
 
 @mark.parametrize("lesson", RECORDED, ids=lambda lesson: lesson.number)

@@ -16,7 +16,7 @@ FIVE = [("h2", "h8"), ("h3", "h8"), ("h8", "h9"), ("h5", "h16"), ("h7", "h16")]
 SICK = [failure((f"a{i}", f"b{i}"), slots=("9d:00", f"{i}:00")) for i in range(13)]
 FAILED = [
     *SICK,
-    *(failure(pair, BEFORE, MAKING, one) for pair in FIVE for one in ("all_to_all", "send")),
+    *(failure(pair, BEFORE, MAKING, name) for pair in FIVE for name in ("all_to_all", "send")),
     *(failure(pair, "no figures", MAKING, gpus=8) for pair in FIVE[:2]),
 ]
 

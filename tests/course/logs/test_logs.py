@@ -106,8 +106,8 @@ def test_mpirun_puts_its_mark_before_lines_and_into_them_and_nccl_speaks_in_betw
 
 
 def test_slurm_numbers_the_lines_and_may_mix_two_tests(tmp_path):
-    one, other = V2_13.splitlines(True), V2_13.replace(" 64.00", " 32.00").splitlines(True)
-    mixed = "".join(f"0: {a}4: {b}" for a, b in zip(one, other, strict=True))
+    first, second = V2_13.splitlines(True), V2_13.replace(" 64.00", " 32.00").splitlines(True)
+    mixed = "".join(f"0: {a}4: {b}" for a, b in zip(first, second, strict=True))
     log = read(tmp_path, mixed)
     large = [seconds for _, nbytes, _, seconds in facts(log) if nbytes == 2**20]
     assert [64e-6] in large and [32e-6] in large, "the same test twice: a record of each"

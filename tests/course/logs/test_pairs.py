@@ -121,18 +121,18 @@ def test_no_rule_is_made_up():
 
 @mark.slow
 def test_the_page_shows_both_blocks_and_counts_what_failed():
-    made = []
+    tests = []
     for pair in PAIRS[5:]:
         slow = len(pair & NINE) == 1
-        made.append(record("alltoall", 2**30, 5e-3 if slow else 1e-3, 2, 8, names=sorted(pair)))
-        made[-1].values["slots"] = ["0000:1b:00", *["0000:9d:00"] * slow]
+        tests.append(record("alltoall", 2**30, 5e-3 if slow else 1e-3, 2, 8, names=sorted(pair)))
+        tests[-1].values["slots"] = ["0000:1b:00", *["0000:9d:00"] * slow]
     died = 9, "no figures", MAKING, "x.log"
     failed = [Failure("all_to_all", 8, sorted(pair), *died) for pair in PAIRS[:5]]
-    log = Log(["a.log"], made, failures=failed)
-    (tested,) = report._pairs(report._series(made), log)
+    log = Log(["a.log"], tests, failures=failed)
+    (tested,) = report._pairs(report._series(tests), log)
     assert tested.hosts[:8] == sorted(set(HOSTS) - NINE), "the two groups stand together"
     assert tested.in_every_slow_test() == "0000:9d:00 (and 0 of 60 others)"
-    names = set(report._divided(report._series(made), [tested]))
+    names = set(report._divided(report._series(tests), [tested]))
     assert names == {"all_to_all, 2 x 8, fast pairs", "all_to_all, 2 x 8, slow pairs"}
     page = Page("Hosts")
     report.add(page, log)

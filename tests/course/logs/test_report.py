@@ -64,7 +64,7 @@ def test_one_figure_above_the_wire(collective, hosts, gpus, busbw, says):
 
 @pytest.mark.slow
 def test_a_whole_section(cluster):
-    two = [made for made in cluster if made.collective in ("all_gather", "all_reduce")]
+    two = [test for test in cluster if test.collective in ("all_gather", "all_reduce")]
     page = Page("A cluster")
     report.add(page, Log(["a.log"], two, problems=["a.log, line 3: cut short"]))
     text = str(page)
@@ -78,14 +78,14 @@ def test_a_whole_section(cluster):
 # As Alps' logs have them, in which 47 of 6000 sums are wrong and five sets of variables were tried.
 # Source: github.com/boeschf/nccl-benchmark-on-alps-2025, commit 897cff4, results/.
 def test_runs_with_other_settings_are_series_of_their_own():
-    made = [record("all_reduce", 2**20, 1e-3, 2, 4) for _ in range(3)]
-    for one, depth in zip(made, (1, 1, 2), strict=True):
-        one.params["settings"] = f"NCCL_CROSS_NIC=0 NCCL_WORK_FIFO_DEPTH={depth}"
+    tests = [record("all_reduce", 2**20, 1e-3, 2, 4) for _ in range(3)]
+    for test, depth in zip(tests, (1, 1, 2), strict=True):
+        test.params["settings"] = f"NCCL_CROSS_NIC=0 NCCL_WORK_FIFO_DEPTH={depth}"
     names = [f"all_reduce, 2 x 4, NCCL_WORK_FIFO_DEPTH={depth}" for depth in (1, 2)]
-    assert list(report._series(made)) == names
-    assert list(report._series(made[:2])) == ["all_reduce, 2 x 4"]
-    made[1].values["wrong"] = 3232.0
-    facts = dict(report._facts(Log(["a.log"], made), {}))
+    assert list(report._series(tests)) == names
+    assert list(report._series(tests[:2])) == ["all_reduce, 2 x 4"]
+    tests[1].values["wrong"] = 3232.0
+    facts = dict(report._facts(Log(["a.log"], tests), {}))
     assert facts["WRONG SUMS"] == "1 of 3 results; the first: a.log, line 7"
 
 

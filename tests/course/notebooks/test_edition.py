@@ -67,15 +67,15 @@ def ran(tmp_path_factory):
 
 def test_results_are_folded_from_a_question_to_its_reconciliation(ran):
     page = edition.prepared(copy.deepcopy(ran), [])
-    tags = {one.id: one.metadata.tags for one in page.cells if one.cell_type == "code"}
+    tags = {item.id: item.metadata.tags for item in page.cells if item.cell_type == "code"}
     folded = [name for name, given in tags.items() if "hide-output" in given]
     assert folded == ["measure", "compare", "decide"]
     assert {"until-9-a", "until-9-b"} <= set(tags["compare"]) and "until-9-a" not in tags["decide"]
     hidden = [name for name, given in tags.items() if "remove-input" in given]
     assert hidden == ["ask", "vote", "quiz"]
     assert not tags["loop"] and not tags["after"]
-    told = next(one.source for one in page.cells if one.id == "told")
-    assert told.startswith('<details data-until="tag_until-9-b"><summary>When you have seen the')
+    fold = next(item.source for item in page.cells if item.id == "told")
+    assert fold.startswith('<details data-until="tag_until-9-b"><summary>When you have seen the')
 
 
 def test_neither_widgets_nor_the_cells_for_hosted_notebooks_are_on_the_page():
@@ -127,8 +127,8 @@ def test_a_kept_run_is_used_until_its_lesson_or_the_code_changes(monkeypatch, tm
     for source, code, how, runs in steps:
         files.write(files.canonical(notebook(cell("a", source))), lesson)
         (tmp_path / "labkit" / "launcher.py").write_text(code)
-        made = edition._ran(lesson, tmp_path / "runs", edition._code(), **how)
-        assert made.cells[0].source == source and len(ran) == runs
+        kept = edition._ran(lesson, tmp_path / "runs", edition._code(), **how)
+        assert kept.cells[0].source == source and len(ran) == runs
 
 
 def test_exercises_come_without_their_solutions(monkeypatch, tmp_path):
@@ -188,15 +188,15 @@ def test_a_reader_commits_and_the_result_unfolds(site):
         page.goto(f"{address}/notebooks/{lesson}.html")
         result = page.get_by_text("forty-two")
         assert not result.is_visible() and "predict(" not in page.content()
-        told = page.get_by_text("For once.")
-        assert not told.is_visible(), "text is folded as its result is"
+        explanation = page.get_by_text("For once.")
+        assert not explanation.is_visible(), "text is folded as its result is"
         vote = page.locator('.course-question[data-key="9.b"]')
         vote.get_by_label("a) the bytes.").check()
         vote.get_by_label("because").fill("there are 22")
         vote.get_by_label("because").press("Enter")
         said = vote.get_by_role("status")
         assert "Committed: a) the bytes, because there are 22. It is kept" in said.inner_text()
-        assert told.is_visible()
+        assert explanation.is_visible()
         assert page.evaluate("document.activeElement.getAttribute('role')") == "status"
         assert not result.is_visible(), "another question"
         ask = page.locator('.course-question[data-key="9.a"]')
@@ -231,4 +231,4 @@ def test_a_reader_commits_and_the_result_unfolds(site):
         page.goto(unpacked)  # from a file, without a server
         vote.get_by_label("a) the bytes.").check()
         vote.get_by_role("button", name="Commit").click()
-        assert told.is_visible() and not errors
+        assert explanation.is_visible() and not errors

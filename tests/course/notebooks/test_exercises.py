@@ -46,8 +46,8 @@ def test_grading_metadata_comes_from_ids_and_stars():
 
 def test_a_missing_check_a_wrong_number_and_a_bad_id_are_named():
     def problem(cells, lesson="1"):
-        (found,) = exercises.problems(new_notebook(cells=cells), lesson=lesson)
-        return found
+        (complaint,) = exercises.problems(new_notebook(cells=cells), lesson=lesson)
+        return complaint
 
     assert "has statement, answer" in problem(CELLS[:3])
     assert "must be 2.1" in problem(CELLS, "2")

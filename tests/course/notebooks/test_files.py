@@ -25,7 +25,7 @@ def test_what_a_person_ran_and_saved_becomes_canonical_and_stays_it():
 def test_an_id_that_jupyterlab_drew_becomes_readable_once(drawn):
     notebook = new_notebook(cells=[cell("gate-a-b", "1"), cell(drawn, "gate('a')\nb = 3")])
     named = files.canonical(notebook)
-    assert [one.id for one in named.cells] == ["gate-a-b", "gate-a-b-2"]
+    assert [item.id for item in named.cells] == ["gate-a-b", "gate-a-b-2"]
     assert files.canonical(named) == named and not list(files.problems(named))
 
 
@@ -34,8 +34,8 @@ def test_an_id_that_is_unreadable_and_one_used_twice_are_named():
     notebook = new_notebook(cells=[cell(name, source) for name, source in sources.items()])
     notebook.cells += [cell("a-b", "1"), cell("a-b", "2")]
     *unreadable, twice = files.problems(notebook)
-    for found, name in zip(unreadable, sources, strict=True):
-        assert name in found and repr(sources[name]) in found
+    for complaint, name in zip(unreadable, sources, strict=True):
+        assert name in complaint and repr(sources[name]) in complaint
     assert twice == "cell 3 ('2') has the id 'a-b', which an earlier cell has too"
 
 

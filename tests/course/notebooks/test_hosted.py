@@ -19,7 +19,7 @@ def publish(course, address):
 
 def texts(course):
     lesson = files.read(course / "notebooks/01_sample.ipynb")
-    return (course / "README.md").read_text(), {one.id: one.source for one in lesson.cells}
+    return (course / "README.md").read_text(), {item.id: item.source for item in lesson.cells}
 
 
 def test_badges_come_and_go_with_the_address(course):
@@ -28,10 +28,10 @@ def test_badges_come_and_go_with_the_address(course):
     assert "no address" in before[1][hosted.CELL]
 
     publish(course, f"{ADDRESS}.git")
-    told = list(tree.problems(course))
+    complaints = "\n".join(tree.problems(course))
     outdated = [path.name for path in tree.sync(course)]
     assert sorted(outdated) == ["01_exercises.ipynb", "01_sample.ipynb", "README.md"]
-    assert all(any(f"{name}: not up to date" in problem for problem in told) for name in outdated)
+    assert all(f"{name}: not up to date" in complaints for name in outdated)
     assert tree.sync(course) == [] and list(tree.problems(course)) == []
     readme, cells = texts(course)
     colab = "colab.research.google.com/github/somebody/why-slow/blob/HEAD/notebooks"
@@ -50,7 +50,7 @@ def test_the_first_cell_is_folded_stands_before_all_code():
     cells = [cell("title", "# 01", kind="markdown"), cell("sum", "print(2)")]
     notebook = new_notebook(cells=cells)
     shown = files.canonical(hosted.fronted(notebook, ADDRESS, "notebooks/01_x.ipynb"))
-    assert [one.id for one in shown.cells] == ["title", hosted.BADGES, hosted.CELL, "sum"]
+    assert [item.id for item in shown.cells] == ["title", hosted.BADGES, hosted.CELL, "sum"]
     assert shown.cells[2].metadata["jupyter"]["source_hidden"] is True
     assert files.canonical(shown) == shown
 
@@ -68,7 +68,7 @@ def fronted(address):
 
 def test_elsewhere_than_on_github_there_are_no_badges_but_an_address_to_install_from():
     assert hosted.badges("https://gitlab.com/a/b") == ""
-    assert [one.id for one in fronted("https://gitlab.com/a/b")] == [hosted.CELL, "a"]
+    assert [item.id for item in fronted("https://gitlab.com/a/b")] == [hosted.CELL, "a"]
 
 
 def test_without_labkit_and_address_one_line_says_what_is_missing():

@@ -53,14 +53,14 @@ def test_a_question_whose_cell_is_gone_is_told(course):
     (course / "docs").mkdir()
     cell_id = files.read(course / "notebooks/01_sample.ipynb").cells[0].id
     (course / "docs/questions.md").write_text(f"`01#{cell_id}`, `01#gone`, `01d#gone`")
-    told = [problem for problem in tree.problems(course) if "questions" in problem]
-    assert told == [f"docs/questions.md: there is no cell `{name}#gone`" for name in ("01", "01d")]
+    gone = [problem for problem in tree.problems(course) if "questions" in problem]
+    assert gone == [f"docs/questions.md: there is no cell `{name}#gone`" for name in ("01", "01d")]
 
 
 def test_a_lesson_without_a_row_on_a_page_is_told(course):
     (course / "INSTRUCTORS.md").write_text("| 02 | 40 | `run` |\n")
-    (told,) = tree.problems(course)
-    assert told == "INSTRUCTORS.md: its table of lessons has no row that begins with '| 01 |'"
+    (problem,) = tree.problems(course)
+    assert problem == "INSTRUCTORS.md: its table of lessons has no row that begins with '| 01 |'"
 
 
 def test_a_cell_that_hides_its_picture_is_told(course):
@@ -91,7 +91,7 @@ def test_unclosed_markers_are_told_with_file_and_exercise(course):
         tree.sync(course)
 
 
-RECORDED = [name for name, one in catalogue.experiments().items() if one.recording.exists()]
+RECORDED = [name for name, lesson in catalogue.experiments().items() if lesson.recording.exists()]
 
 
 @mark.parametrize("name", RECORDED)
@@ -115,12 +115,12 @@ def test_pictures_are_drawn_from_the_records(tmp_path, monkeypatch):
 CALM = Record("demo", "a", {}, [[1.0]], Tier.MEASURED, Provenance.here(), others=0.04)
 
 
-def experiment(path, *found):
-    make = {"run": lambda *, quick, progress: list(found)}
+def experiment(path, *own):
+    make = {"run": lambda *, quick, progress: list(own)}
     make["guilty"] = lambda *, progress, only: [replace(CALM, case=f"world {only}")] if only else []
-    made = types.SimpleNamespace(experiment="demo", recording=path, **make)
-    made.module = made
-    return made
+    lesson = types.SimpleNamespace(experiment="demo", recording=path, **make)
+    lesson.module = lesson
+    return lesson
 
 
 def test_a_recording_replaces_the_one_before(tmp_path):

@@ -10,32 +10,32 @@ BUSY = dataclasses.replace(CALM, others=1.3)
 
 
 def test_claims_are_a_line_each_judged_both_ways_and_are_read_again_as_they_were_printed(capsys):
-    made = [
+    cases = [
         (True, CALM, claims.HELD, []),
         (True, BUSY, claims.NOT_JUDGED, ["other programs"]),
         (False, CALM, claims.NOT_HELD, []),
         ([True] * 3, BUSY, claims.HELD, []),
         ([True, True, False], CALM, claims.NOT_JUDGED, ["of 3 rounds"]),
     ]
-    for holds, record, *_ in made:
+    for holds, record, *_ in cases:
         claims.claim(holds, "e: (f)", measured="2 (of 3)", records=[record])
     claims.claim(True, "six buckets", measured=6.0, records=[BUSY], exact=True)
     shown = capsys.readouterr().out
-    found = printed.claims(f"before\n{shown}after")
-    verdicts = [*(verdict for _, _, verdict, _ in made), claims.HELD]
-    assert [one["verdict"] for one in found] == verdicts
-    said = [(one["expected"], one["measured"]) for one in found]
-    assert said == [("e: (f)", "2 (of 3)")] * len(made) + [("six buckets", "6")]
+    lines = printed.claims(f"before\n{shown}after")
+    verdicts = [*(verdict for _, _, verdict, _ in cases), claims.HELD]
+    assert [claim["verdict"] for claim in lines] == verdicts
+    said = [(claim["expected"], claim["measured"]) for claim in lines]
+    assert said == [("e: (f)", "2 (of 3)")] * len(cases) + [("six buckets", "6")]
     reasons = [re.findall("other programs|of 3 rounds", line) for line in shown.splitlines()]
-    assert reasons == [*(why for *_, why in made), []]
+    assert reasons == [*(why for *_, why in cases), []]
 
 
 def test_where_others_have_the_cpus_a_ratio_of_times_is_neither_held_nor_refuted(capsys):
     crowded = dataclasses.replace(CALM, others=19.0)
     for ratio, verdict in ((False, claims.NOT_HELD), (True, claims.NOT_JUDGED)):
         claims.claim([False] * 3, "shorter", measured="9 %", records=[crowded], ratio=ratio)
-        (found,) = printed.claims(capsys.readouterr().out)
-        assert found["verdict"] == verdict
+        (line,) = printed.claims(capsys.readouterr().out)
+        assert line["verdict"] == verdict
 
 
 def test_a_claim_about_a_recording_says_so(capsys):

@@ -15,12 +15,12 @@ def no_letter_is_favoured(rights):
 
 
 def test_twelve_misconceptions_have_two_forms_each():
-    asked = inventory.questions()
-    assert len(asked) == 12
-    questions = [both[form] for both in asked.values() for form in inventory.FORMS]
-    assert no_letter_is_favoured([one.right for one in questions])
-    assert len({one.question for one in questions}) == 24
-    assert all(len(set(one.options)) == 4 for one in questions)
+    pairs = inventory.questions()
+    assert len(pairs) == 12
+    questions = [both[form] for both in pairs.values() for form in inventory.FORMS]
+    assert no_letter_is_favoured([quiz.right for quiz in questions])
+    assert len({quiz.question for quiz in questions}) == 24
+    assert all(len(set(quiz.options)) == 4 for quiz in questions)
 
 
 def test_the_first_answer_counts_and_nothing_is_told(capsys):
@@ -30,21 +30,21 @@ def test_the_first_answer_counts_and_nothing_is_told(capsys):
     printed = capsys.readouterr().out
     assert "Noted already" in printed and "right" not in printed.lower()
     known = inventory.outcome(ledger_file.load().answers)
-    assert len(known) == 12 and all(one == {"before": True} for one in known.values())
+    assert len(known) == 12 and all(rights == {"before": True} for rights in known.values())
 
 
 def test_24_questions_for_a_room_are_none_of_the_inventorys():
     path = Path(inventory.__file__).with_name("questions") / "concepts.json"
-    asked = json.loads(path.read_text())
-    assert len(asked) == len({one["question"] for one in asked}) == 24
+    concepts = json.loads(path.read_text())
+    assert len(concepts) == len({item["question"] for item in concepts}) == 24
     kept = {both[form].question for both in inventory.questions().values() for form in both}
     numbers = {lesson.number for lesson in catalogue.find().values()}
-    for one in asked:
-        assert one.keys() == {"after", "question", "options", "right", "aimed_at"}
-        assert one["question"] not in kept and one["after"] in numbers
-        assert len(set(one["options"])) == 4
-    assert no_letter_is_favoured([one["right"] for one in asked])
-    longest = [max(one["options"], key=len) == one["options"][one["right"]] for one in asked]
+    for item in concepts:
+        assert item.keys() == {"after", "question", "options", "right", "aimed_at"}
+        assert item["question"] not in kept and item["after"] in numbers
+        assert len(set(item["options"])) == 4
+    assert no_letter_is_favoured([item["right"] for item in concepts])
+    longest = [max(item["options"], key=len) == item["options"][item["right"]] for item in concepts]
     assert sum(longest) <= 10, "who takes the longest option would pass"
 
 

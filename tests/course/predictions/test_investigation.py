@@ -13,8 +13,8 @@ LESSONS = {
     name: importlib.import_module(f"course.lessons.{name}.evidence").INVESTIGATION
     for name in sorted(path.parent.name for path in ROOT.glob("course/lessons/*/evidence.py"))
 }
-WORLDS = [(name, world) for name, asked in LESSONS.items() for world in asked.worlds]
-DECIDED = [name for name, asked in LESSONS.items() if asked.own]  # 02's thread leaves several
+WORLDS = [(name, world) for name, lesson in LESSONS.items() for world in lesson.worlds]
+DECIDED = [name for name, lesson in LESSONS.items() if lesson.own]  # 02's thread leaves several
 
 
 @mark.parametrize("lesson", DECIDED)

@@ -72,10 +72,10 @@ def test_a_tier_is_required_and_may_come_from_records():
 
 
 def test_without_a_prediction_too_a_figure_says_whether_it_is_of_here_and_now(capsys):
-    for tier, told in (("PUBLISHED", False), ("MEASURED", True)):
+    for tier, is_here in (("PUBLISHED", False), ("MEASURED", True)):
         ledger.reconcile("02.never-asked", 3.5, tier=tier)
         shown = capsys.readouterr().out
-        assert "3.5" in shown and ("here and now" in shown) == told
+        assert "3.5" in shown and ("here and now" in shown) == is_here
         assert not ledger_file.entry("02.never-asked").counts
 
 
@@ -174,9 +174,9 @@ def test_a_key_alone_asks_what_a_lesson_has_under_it():
 
 
 def test_warm_ups_of_all_lessons_have_a_right_answer_and_a_reason():
-    for asked in ledger.warmups().values():
-        assert 0 <= asked.right < len(asked.options) == len(set(asked.options)) <= 5
-        assert asked.reason and asked.question.rstrip()[-1] in "?."
+    for quiz in ledger.warmups().values():
+        assert 0 <= quiz.right < len(quiz.options) == len(set(quiz.options)) <= 5
+        assert quiz.reason and quiz.question.rstrip()[-1] in "?."
 
 
 UNREADABLE = [
@@ -300,8 +300,8 @@ def test_what_a_form_hands_over_is_read_all_at_once(form):
 def test_a_warm_up_tells_its_reason_when_answered_once_and_its_form_closes(
     form, monkeypatch, capsys
 ):
-    asked = forms.Quiz("00.clock", "Which?", ["one", "two"], 1, "Both count.")
-    monkeypatch.setattr(ledger, "warmups", lambda: {"00.clock": asked})
+    quiz = forms.Quiz("00.clock", "Which?", ["one", "two"], 1, "Both count.")
+    monkeypatch.setattr(ledger, "warmups", lambda: {"00.clock": quiz})
     ledger.warmup("00.clock", answer="a")
     assert "No: b) two. Both count." in capsys.readouterr().out
     ledger.warmup("00.clock")
@@ -313,7 +313,7 @@ def test_a_warm_up_tells_its_reason_when_answered_once_and_its_form_closes(
     assert form().reply["error"] and "Not kept" in form().reply["text"], "it never waits for ever"
     press(form(), answer="b")
     assert "Right" in form().reply["text"] and not form().reply["open"]
-    assert [one.right for one in ledger_file.load().answers] == [False, True]
+    assert [answer.right for answer in ledger_file.load().answers] == [False, True]
 
 
 @mark.parametrize(("others", "says"), [(1.5, "other programs used 1.5"), (0.1, "leave out")])

@@ -7,5 +7,5 @@ from labkit.measure.records import Provenance, Record, Tier
 def run(*, quick, progress):
     """Measure."""
     progress("two ranks")
-    samples, made = [[2e-5, 3e-5, 2e-5], [2e-5, 2e-5, 2e-5]], Provenance.here()
-    return runs.watched(lambda: [Record("toy", "sum", {}, samples, Tier.MEASURED, made)])
+    samples, origin = [[2e-5, 3e-5, 2e-5], [2e-5, 2e-5, 2e-5]], Provenance.here()
+    return runs.watched(lambda: [Record("toy", "sum", {}, samples, Tier.MEASURED, origin)])

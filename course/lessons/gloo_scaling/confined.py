@@ -63,10 +63,10 @@ def _read(one_cpu: bool) -> Reading:
         pass
     after, stat_after = _counters()
     cpu_max = _text("/sys/fs/cgroup/cpu.max")
-    if cpu_max is None or "nr_throttled" not in (stat_after or ""):
-        stat_before = stat_after = None
+    may_throttle = cpu_max is not None and "nr_throttled" in (stat_after or "")
+    stats = (stat_before, stat_after) if may_throttle else (None, None)
     mask = ",".join(map(str, affinity.cpus()))
-    return Reading(total, mask, before, after, cpu_max, stat_before, stat_after)
+    return Reading(total, mask, before, after, cpu_max, *stats)
 
 
 def _counters() -> tuple[dict[int, str], str | None]:

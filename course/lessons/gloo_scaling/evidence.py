@@ -64,12 +64,15 @@ def reference(records: Sequence[Record]) -> float:
 
     In B they are those of the most pairs on one CPU, in D those with one thread, else one pair's.
     """
-    settings = {"pairs": 1}
-    if records[0].params["part"] == "B":
-        settings = {"pairs": most_of(records, {"cpus": 1}, {"cpus": 2}), "cpus": 1}
-    if records[0].params["part"] == "D":
-        settings = {"pairs": most_of(records, {"threads": _most_threads(records)}, {"threads": 1})}
-    return of(records, **settings).summary.median
+    part = records[0].params["part"]
+    if part == "B":
+        arm = of(records, pairs=most_of(records, {"cpus": 1}, {"cpus": 2}), cpus=1)
+    elif part == "D":
+        threads = {"threads": _most_threads(records)}
+        arm = of(records, pairs=most_of(records, threads, {"threads": 1}))
+    else:
+        arm = of(records, pairs=1)
+    return arm.summary.median
 
 
 def carried(record: Record) -> list[float]:

@@ -70,10 +70,10 @@ def arms(name: str, most: int = MOST, threads: int = 8) -> Arms:
 
 def run(*, quick: bool = False, progress: runs.Say = runs.quiet) -> list[Record]:
     """Run the posted script, and what else the lesson and its deeper page show."""
-    pairs = range(1, Place(2 * MOST).world_size // 2 + 1)  # under torchrun as many as there are
+    every = range(1, Place(2 * MOST).world_size // 2 + 1)  # under torchrun as many as there are
     places = PLACES if can_measure() else {"not pinned": {}}
     progress("the posted script")
-    pairs = [*pairs[:2], pairs[-1]] if quick else pairs
+    pairs = [*every[:2], every[-1]] if quick else every
     measured = posted(programs.as_posted, places, pairs=pairs, rounds=1 if quick else ROUNDS)
     if not can_measure() or torchrun.is_here():
         return measured

@@ -153,10 +153,10 @@ def _leaving(record: Record, rung: str, seconds: Sequence[float], ax: Axes) -> N
         mine = [span for span in sent if span.name == name]
         for span in mine:
             before, after = (span.begin, min(span.end, over)), (max(span.begin, over), span.end)
-            for (start, end), kind in ((before, "hidden"), (after, "exposed")):
+            for (start, end), moving in ((before, "hidden"), (after, "exposed")):
                 if end > start:
-                    kind = "waits for others" if span.kind is Kind.WAIT else kind
-                    drawn.append(Bar(lane, kind, start - begin, end - begin))
+                    look = "waits for others" if span.kind is Kind.WAIT else moving
+                    drawn.append(Bar(lane, look, start - begin, end - begin))
         leaves, ends = min(s.begin for s in mine), max(s.end for s in mine)
         rows.append([name, *(round(1e3 * (x - begin)) for x in (leaves, ends))])
     when = "; ".join(f"{name} leaves after {a} ms, arrives after {b}" for name, a, b in rows)

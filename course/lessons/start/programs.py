@@ -1,6 +1,9 @@
 """What runs on lesson 0's ranks: all five clocks in one launch, to draw where each stands."""
 
 import time
+from collections.abc import Callable
+from functools import partial
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -17,35 +20,26 @@ def five_clocks() -> dict[str, tuple[float, float]]:
     """
     x = torch.ones(2**20)
     done: dict[str, tuple[float, float]] = {}
-    clock = time.perf_counter
 
-    start = clock()
-    dist.all_reduce(x)
-    done["first call"] = start, clock()
+    def note(what: str, act: Callable[..., Any], *args: Any) -> Any:
+        start = time.perf_counter()
+        result = act(*args)
+        done[what] = start, time.perf_counter()
+        return result
 
-    start = clock()
-    for _ in range(5):
-        dist.all_reduce(x)
-    done["warm-up"] = start, clock()
+    note("first call", dist.all_reduce, x)
+    note("warm-up", lambda: [dist.all_reduce(x) for _ in range(5)])
 
     dist.barrier()
-    start = clock()
-    work = dist.all_reduce(x, async_op=True)
-    done["only started"] = start, clock()
+    work = note("only started", partial(dist.all_reduce, async_op=True), x)
     work.wait()
-    done["the call behind it"] = start, clock()
+    done["the call behind it"] = done["only started"][0], time.perf_counter()
 
     dist.barrier()
     if dist.get_rank() == 1:
-        start = clock()
-        time.sleep(LATE)
-        done["late"] = start, clock()
-    start = clock()
-    dist.all_reduce(x)
-    done["with a late rank"] = start, clock()
+        note("late", time.sleep, LATE)
+    note("with a late rank", dist.all_reduce, x)
 
     dist.barrier()
-    start = clock()
-    dist.all_reduce(x)
-    done["aligned"] = start, clock()
+    note("aligned", dist.all_reduce, x)
     return done

@@ -4,7 +4,6 @@ import itertools
 import time
 from functools import partial
 
-import numpy as np
 import pytest
 import torch
 import torch.distributed as dist
@@ -24,7 +23,6 @@ WRONG_FIGURES = [
     (checks.check_cap, ("no cap", 80.5), "80.5 ms are left"),
     (checks.check_cap, (3, 124.5), "backward ended at 100 ms"),
     (checks.check_cap, (3_000_000, 24.5), "in MB"),
-    (checks.check_cap, None, "ends without `return`"),
     (checks.check_turned, (125, 125, 9), "not the classifier's"),
     (checks.check_turned, (45, 80, 9), "still have to move"),
     (checks.check_turned, (45, 125, 89), "now one of the six"),
@@ -222,11 +220,9 @@ def test_wrong_averages(average, words):
 
 
 RIGHT = [
-    ("2.1", checks.check_reading, lambda: [np.int64(1), torch.tensor(20), "37 ms"]),
     ("2.2", checks.check_cap, lambda: ("3 MB", "24.5 ms")),
     ("2.3", checks.check_overlap, hooked(copy_and_begin, wait_and_copy_back)),
     ("2.4", checks.check_average, unpacked_and_divided),
-    ("2.6", checks.check_turned, lambda: ["45 ms", 125, np.int64(9)]),
 ]
 
 

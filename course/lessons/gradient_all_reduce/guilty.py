@@ -93,18 +93,21 @@ def job(world: World, *, experiment: bool) -> dict[str, Any]:
         for name, parameter in named:
             if world.pause and name == "classifier.3.weight" and dist.get_rank() == 1:
                 time.sleep(world.delay)
-            begin = time.perf_counter()
-            dist.all_reduce(parameter.grad, group=thin if world.training_on_thin else None)
-            calls[name] = time.perf_counter() - begin
+            calls[name] = timed_sum(parameter.grad, thin if world.training_on_thin else None)
         steps.append(calls)
         if not experiment:
             dist.barrier()
             if dist.get_rank() < world.benchmark_ranks:
-                begin = time.perf_counter()
-                dist.all_reduce(part, group=benchmarked)
-                alone.append(time.perf_counter() - begin)
+                alone.append(timed_sum(part, benchmarked))
             dist.barrier()
     return {"steps": steps, "alone": alone, "sizes": {name: p.nbytes for name, p in named}}
+
+
+def timed_sum(tensor: torch.Tensor, group: dist.ProcessGroup | None) -> float:
+    """Sum a tensor over the ranks of a group; return the seconds on this rank."""
+    begin = time.perf_counter()
+    dist.all_reduce(tensor, group=group)
+    return time.perf_counter() - begin
 
 
 def measure(guilty: str) -> list[Record]:

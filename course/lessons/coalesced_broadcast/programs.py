@@ -108,38 +108,41 @@ def time_ways(send: Callable, ways: Ways, width: float, iters: int) -> list[dict
     Raises:
         AssertionError: Some values are not rank 0's afterwards.
     """
-    flats = [bool(way.get("flat")) for way in ways.values()]
     take_turns = any(way.get("huge") for way in ways.values())
-    if take_turns:
-        give_huge_pages(False)
-    states = {flat: state(width, flat=flat) for flat in set(flats)}
-    calls, results = [], []
-    for flat, way in zip(flats, ways.values(), strict=True):
+
+    def set_pages(way: Mapping[str, Any]) -> None:
         if take_turns:
             give_huge_pages(bool(way.get("huge")))
-        call = partial(send, states[flat], **_arguments(way))
+
+    set_pages({})
+    flats = {name: bool(way.get("flat")) for name, way in ways.items()}
+    states = {flat: state(width, flat=flat) for flat in set(flats.values())}
+    calls: dict[str, Callable[[], None]] = {}
+    results: dict[str, dict[str, Any]] = {}
+    for name, way in ways.items():
+        set_pages(way)
+        calls[name] = partial(send, states[flats[name]], **_arguments(way))
         if way.get("kept"):
-            call()  # makes the buffers: from then on they are not new
+            calls[name]()  # makes the buffers: from then on they are not new
         with memory.Allocated() as usage:
-            call()
-        calls.append(call)
-        results.append({"samples": [], "faults": 0.0, "system": 0.0, "peak": usage.peak})
+            calls[name]()
+        results[name] = {"samples": [], "faults": 0.0, "system": 0.0, "peak": usage.peak}
     for number in range(iters):
         is_last = number == iters - 1
-        for name, flat, call, result in zip(ways, flats, calls, results, strict=True):
-            if take_turns:
-                give_huge_pages(bool(ways[name].get("huge")))
+        for name, result in results.items():
+            set_pages(ways[name])
+            tensors = states[flats[name]]
             if is_last:
-                for tensor in states[flat]:
+                for tensor in tensors:
                     tensor.fill_(dist.get_rank())
             before = resource.getrusage(resource.RUSAGE_SELF)
-            result["samples"] += time_calls(call, warmup=0, iters=1)
+            result["samples"] += time_calls(calls[name], warmup=0, iters=1)
             after = resource.getrusage(resource.RUSAGE_SELF)
             result["faults"] += (after.ru_minflt - before.ru_minflt) / iters
             result["system"] += (after.ru_stime - before.ru_stime) / iters
-            if is_last and any(bool(tensor.amax()) for tensor in states[flat]):
+            if is_last and any(bool(tensor.amax()) for tensor in tensors):
                 raise AssertionError(f"{name}: WRONG VALUES on rank {dist.get_rank()}")
-    return results
+    return list(results.values())
 
 
 def give_huge_pages(given: bool) -> None:

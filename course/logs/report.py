@@ -31,7 +31,8 @@ A100 600, H100 and H200 900, B200 1800 GB/s). By a part of the GPU's name."""
 SLOW = 0.8  # below this share of what is usual a record is slow
 _RINGS = ("all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce")
 _MOST_ROWS, _MOST_CURVES, _MOST_PICTURES = 400, 7, 12
-_MOST_HOSTS = 40  # of a matrix in which figures can be read
+_MOST_WRITTEN, _MOST_DRAWN = 40, 1024
+"""Hosts whose figures are written into a matrix, and hosts that are drawn at all."""
 
 Series = dict[str, list[Record]]
 """By name what is the same but for its size, in rising order of sizes; perhaps of many hosts."""
@@ -60,7 +61,7 @@ def add(page: Page, log: Log, *, card: float | None = None) -> None:
     divided = [group for group in tested if group.divided]
     divided.sort(key=lambda group: -len(group.slow))
     for group in divided[:_MOST_CURVES]:
-        if len(group.hosts) <= _MOST_HOSTS:
+        if len(group.hosts) <= _MOST_DRAWN:
             page.picture(_host_matrix(group))
     series = _divided(whole, tested)
     for part in _pictures(series):
@@ -324,7 +325,10 @@ def _speeds(tested: Sequence[_Pairs]) -> Table:
 
 
 def _host_matrix(group: _Pairs) -> Axes:
-    """Draw the speed of every pair of hosts; a cross for what failed."""
+    """Draw the speed of every pair of hosts; a cross for what failed.
+
+    Of many hosts the figures are left to the shades, and to a table of the slowest pairs.
+    """
     n, place = len(group.hosts), {host: i for i, host in enumerate(group.hosts)}
     stems = {host.rstrip("0123456789") for host in group.hosts}
     prefix = stems.pop() if len(stems) == 1 else ""  # cnode2-001 is 001 in a small field
@@ -337,16 +341,28 @@ def _host_matrix(group: _Pairs) -> Axes:
     title = f"{group.name}: {len(group.slow)} of {len(group.busbw)} pairs are slow [GB/s]"
     host = f"Host {prefix}…" if prefix else "Host"
     ax = plots.new_axes(title, x=host, y=host, size=(size + 0.4, size))
-    plots.matrix(ax, values, rows=names, columns=names, value_format="{:.3g}")
+    slowest = None
+    if n <= _MOST_WRITTEN:
+        plots.matrix(ax, values, rows=names, columns=names, value_format="{:.3g}")
+    else:
+        image = np.ma.masked_invalid(values)
+        ax.imshow(image, cmap="Blues", aspect="auto", interpolation="nearest")
+        every = range(0, n, -(-n // 25))
+        ax.set_xticks(every, [names[i] for i in every], rotation=90)
+        ax.set_yticks(every, [names[i] for i in every])
+        ax.grid(visible=False)
+        rows = [(speed, *sorted(pair)) for pair, speed in group.busbw.items()][:_MOST_CURVES]
+        slowest = Table(["GB/s", "host", "host"], rows, "The slowest pairs")
     crosses = np.array([[place[host] for host in pair] for pair in group.failed]).reshape(-1, 2)
-    ax.scatter(crosses, crosses[:, ::-1], marker="x", linewidths=1, color=plots.STYLES[1].color)
+    look = {"linewidths": 1, "s": min(40, (4e3 / n) ** 1.3), "color": plots.STYLES[1].color}
+    ax.scatter(crosses, crosses[:, ::-1], marker="x", **look)
     if group.rule:
         ax.axhline(len(group.rule.hosts) - 0.5, color=plots.INK, linewidth=1)
         ax.axvline(len(group.rule.hosts) - 0.5, color=plots.INK, linewidth=1)
     nbytes = next(iter(group.tests.values())).nbytes
     plots.stamp(ax, Tier.RECORDED, note=f"busbw at {nbytes} bytes; ×: the test failed")
     rule = group.rule or "No rule of hosts alone explains them"
-    plots.describe(ax, f"{title}; {len(group.failed)} failed. {rule}.")
+    plots.describe(ax, f"{title}; {len(group.failed)} failed. {rule}.", table=slowest)
     return ax
 
 

@@ -19,8 +19,6 @@ from labkit import launch
 from labkit.measure.records import Provenance
 from labkit.ranks import server
 
-REPEATS = 9
-
 
 def program() -> float:
     """Sum once over the gloo group: the least that proves that everybody is there."""
@@ -32,13 +30,13 @@ def program() -> float:
     return x.item()
 
 
-def later_launches(*world_sizes: int, repeats: int = REPEATS) -> list[float]:
-    """Median seconds of launches, which take turns."""
-    times = [
-        [seconds(lambda n=n: launch(program, world_size=n, timeout=300)) for n in world_sizes]
-        for _ in range(repeats)
-    ]
-    return [statistics.median(column) for column in zip(*times, strict=True)]
+def later_launch(world_size: int, *, repeats: int) -> float:
+    """Median seconds of a launch."""
+
+    def once() -> None:
+        launch(program, world_size=world_size, timeout=300)
+
+    return statistics.median(seconds(once) for _ in range(repeats))
 
 
 def spawned_rank(rank: int, world_size: int, store: str) -> None:
@@ -136,9 +134,9 @@ def figures() -> Iterator[tuple[str, float, float, str, bool]]:
     yield "torch.multiprocessing.spawn / first launch", spawned / first, 2, "x", True
     yield "torch.multiprocessing.spawn / the next ten", spawned / ten, 70, "x", True
     yield "torch.multiprocessing.spawn / later launches", spawned / later, 70, "x", True
-    yield "launch, 16 ranks", *later_launches(16), 0.19, "s", False
-    yield "launch, 64 ranks", *later_launches(64, repeats=3), 1.0, "s", False
-    yield "launch, 128 ranks", *later_launches(128, repeats=1), 3.0, "s", False
+    yield "launch, 16 ranks", later_launch(16, repeats=9), 0.19, "s", False
+    yield "launch, 64 ranks", later_launch(64, repeats=3), 1.0, "s", False
+    yield "launch, 128 ranks", later_launch(128, repeats=1), 3.0, "s", False
     yield "memory of 16 idle ranks (PSS)", memory(16) / 2**30, 1, "GiB", False
     yield "time_calls against a bare loop", 100 * overhead(), 2, "%", False
 

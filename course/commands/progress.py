@@ -218,10 +218,8 @@ def load(path: Path) -> HandIn:
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
-    purpose, file = (
-        "write a small JSON file for your instructor (hand-in.json)",
-        Path("hand-in.json"),
-    )
+    file = Path("hand-in.json")
+    purpose = f"write a small JSON file for your instructor ({file})"
     parser.add_argument("--hand-in", type=Path, metavar="FILE", nargs="?", const=file, help=purpose)
     parser.add_argument("--name", default="", help="a name to hand in under (none if not given)")
 

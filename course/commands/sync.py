@@ -9,10 +9,8 @@ from course.notebooks import files, tree
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Declare the command's argument."""
-    purpose = (
-        "run these solutions and keep what their checks print, for nbval; without a name, those "
-    )
-    purpose += "that keep nothing yet"
+    purpose = "run these solutions and keep what their checks print, for nbval; without a name, "
+    purpose += "those that keep nothing yet"
     parser.add_argument("--outputs", nargs="*", type=Path, metavar="NOTEBOOK", help=purpose)
 
 

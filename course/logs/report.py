@@ -308,13 +308,9 @@ def _speeds(tested: Sequence[_Pairs]) -> Table:
         slow, speeds = len(group.slow), list(group.busbw.values())
         follows = str(group.rule) if group.rule else "no rule of hosts alone" if slow else ""
         slowest = group.tests[next(iter(group.busbw))].values["row"]
-        says = [
-            between(speeds[:slow]),
-            between(speeds[slow:]),
-            follows,
-            group.in_every_slow_test(),
-        ]
-        rows.append([group.name, len(speeds), len(group.failed), slow, *says, slowest])
+        counts = len(speeds), len(group.failed), slow
+        ranges = between(speeds[:slow]), between(speeds[slow:])
+        rows.append([group.name, *counts, *ranges, follows, group.in_every_slow_test(), slowest])
     columns = ["pairs of hosts", "pairs", "failed", "slow", "slow GB/s", "others GB/s"]
     columns += ["which", "GPU in every slow one", "the slowest"]
     title = (

@@ -91,10 +91,8 @@ def pages(runs: Path, *, calm: bool = False, anew: bool = False) -> Iterator[tup
     code = _code()
     lessons, exercises = lesson_files(), sorted((ROOT / "exercises").glob("*.ipynb"))
     for path in lessons:
-        yield (
-            _name(path),
-            files.dumps(prepared(_ran(path, runs, code, calm=calm, anew=anew), terms())),
-        )
+        lesson = _ran(path, runs, code, calm=calm, anew=anew)
+        yield _name(path), files.dumps(prepared(lesson, terms()))
     for path in exercises:
         page = prepared(files.read(path), [])
         hint = f"*To run it: `python -m course start`, then `work/{_name(path)}`.*"

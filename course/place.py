@@ -109,9 +109,8 @@ class Place:
         """
         options = {"world_size": self.world_size} | options
         if not torchrun.is_here():
-            return launch(
-                program, *args, **{"fabric": self.fabric, "backend": self.backend} | options
-            )
+            here = {"fabric": self.fabric, "backend": self.backend}
+            return launch(program, *args, **here | options)
         results = launch(partial(_with_carriers, program), *args, **options)
         _carriers.clear()
         _carriers.update(*(carriers for _, carriers in results))

@@ -10,7 +10,6 @@ where a lesson first uses them; exercises come without their solutions.
 import ast
 import hashlib
 import importlib
-import pkgutil
 import re
 import shutil
 import subprocess
@@ -190,10 +189,8 @@ def prepared(notebook: NotebookNode, words: list[str]) -> NotebookNode:
     notebook.cells = [cell for cell in notebook.cells if cell.get("id") not in ours]
     for place, cell in enumerate(notebook.cells):
         if cell.cell_type == "markdown":
-            text = _FOLDED_TEXT.sub(
-                f'<details data-until="{" ".join(folded)}"><summary>{_SEEN}',
-                _linked(cell.source, unlinked),
-            )
+            fold = f'<details data-until="{" ".join(folded)}"><summary>{_SEEN}'
+            text = _FOLDED_TEXT.sub(fold, _linked(cell.source, unlinked))
             cell.source = re.sub(r"^# ", "## ", text, flags=re.MULTILINE) if place else text
             continue
         roles = [output.get("metadata", {}).get("course", {}) for output in cell.outputs]
@@ -238,12 +235,8 @@ def _linked(text: str, words: list[str]) -> str:
 
 def reference() -> str:
     """Write the page of labkit's instruments and pictures; Sphinx takes their docstrings."""
-    folders = [importlib.import_module(name) for name in ("labkit.measure", "labkit.show")]
-    modules = [
-        f"{folder.__name__}.{module.name}"
-        for folder in folders
-        for module in pkgutil.iter_modules(folder.__path__)
-    ]
+    paths = [*ROOT.glob("labkit/measure/[a-z]*.py"), *ROOT.glob("labkit/show/[a-z]*.py")]
+    modules = [f"labkit.{path.parent.name}.{path.stem}" for path in sorted(paths)]
     parts = [f"## {x}\n\n```{{eval-rst}}\n.. automodule:: {x}\n```" for x in modules]
     return "\n\n".join(["# Reference of labkit.measure and labkit.show", *parts]) + "\n"
 

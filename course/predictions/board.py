@@ -245,10 +245,8 @@ class Board:
         for name, (what, asks, how) in self.experiments.items():
             suspects = [letter for letter in left if letter in asks]
             if name not in tried and suspects:
-                command = f" ({how})" if how else ""
-                sentences = [
-                    f"Next: {name}, {what}{command}, which tests {' and '.join(suspects)}."
-                ]
+                command, whom = f" ({how})" if how else "", " and ".join(suspects)
+                sentences.append(f"Next: {name}, {what}{command}, which tests {whom}.")
                 break
         for letters, text in self.apart.items():
             if letters <= set(left):

@@ -38,6 +38,8 @@ def inventory(form: Literal["before", "after"], *, first: int = 12, answers: str
         first: How many of the questions to ask.
         answers: Their letters, for who prefers code to forms: `"acbd..."`.
     """
+    folded = "It is told when the class has answered the second form."
+    code = f'inventory("{form}", answers="...")'
     for i, both in enumerate(list(questions().values())[:first]):
         quiz = both[form]
 
@@ -50,13 +52,7 @@ def inventory(form: Literal["before", "after"], *, first: int = 12, answers: str
         if answers:
             print(f"{i + 1}. {answers[i]}: {note(answers[i])}")
         else:
-            forms.show_quiz(
-                quiz,
-                note,
-                heading=f"{i + 1}.",
-                folded="It is told when the class has answered the second form.",
-                code=f'inventory("{form}", answers="...")',
-            )
+            forms.show_quiz(quiz, note, heading=f"{i + 1}.", folded=folded, code=code)
 
 
 def outcome(answers: Iterable[Answer]) -> dict[str, dict[str, bool]]:

@@ -72,11 +72,11 @@ def _hold_order(steps: Any, tasks: Sequence[Task], stages: int, rank: str) -> No
         single = "a transfer goes into a batch, also a single one: Batch((a,))"
         fits = all(isinstance(part, kind) for part in schedules.parts(step))
         hold(fits, f"{rank}: steps are Task or Batch((transfer, ...))", repr(step)[:200], single)
-    found = " ".join(map(str, steps))[:200]
+    in_short = " ".join(map(str, steps))[:200]
     computed = [step for step in steps if isinstance(step, Task)]
     swapped = [replace(t, stage=t.micro_batch, micro_batch=t.stage) for t in tasks]
     own = f"{rank} computes {', '.join(map(str, tasks))} of its own stage, in this order"
-    named = [f"Task({t.kind!r}, {t.stage}, {t.micro_batch})" for t in computed]
+    written = [f"Task({t.kind!r}, {t.stage}, {t.micro_batch})" for t in computed]
     usual = {
         "the kind comes first, then the stage, then the micro-batch": computed == swapped,
         "each rank computes its own stage only: the second argument is the rank": (
@@ -84,19 +84,20 @@ def _hold_order(steps: Any, tasks: Sequence[Task], stages: int, rank: str) -> No
         ),
         "each micro-batch once, from the first to the last": True,
     }
-    meaning = next(text for text, fits in usual.items() if fits)
-    hold(computed == tasks, own, ", ".join(named)[:200] or found, meaning)
+    mistake = next(text for text, fits in usual.items() if fits)
+    hold(computed == tasks, own, ", ".join(written)[:200] or in_short, mistake)
     place = {part: number for number, step in enumerate(steps) for part in schedules.parts(step)}
     for task in tasks:
         into = schedules.transfer_into(task, stages)
-        received = f"{rank}: a batch with {into}, which {task} needs"
-        named = f"a rank receives what its left neighbour sends: activation({task.stage - 1}, k)"
-        hold(into is None or into in place, received, found, named)
+        batch = f"{rank}: a batch with {into}, which {task} needs"
+        whose = f"a rank receives what its left neighbour sends: activation({task.stage - 1}, k)"
+        hold(into is None or into in place, batch, in_short, whose)
         in_time = into is None or place[into] < place[task]
         is_made = place.get(schedules.transfer_out_of(task, stages), math.inf) > place[task]
-        asked = f"{rank}: {task} after its input is received, before its output is sent"
+        between = f"{rank}: {task} after its input is received, before its output is sent"
         late = "what is not computed cannot leave: put the send after the task"
-        hold(in_time and is_made, asked, found, late if in_time else "post the receive earlier")
+        meaning = late if in_time else "post the receive earlier"
+        hold(in_time and is_made, between, in_short, meaning)
 
 
 def _queued(
@@ -163,9 +164,9 @@ def check_consume(consume: Callable) -> None:
     """
     par = "as many receives under way as there are credits, from the start to the end"
     with checking.exercise("5.4", consume, par=par):
-        ask = """a loop that does not end. Does it ask is_completed()? For a receive that says False
-            until its wait() has returned"""
-        checking.on_ranks(_exchange, consume, world_size=3, checks=False, hang=ask)
+        loop = """a loop that does not end. Does it ask is_completed()? For a receive that says
+            False until its wait() has returned"""
+        checking.on_ranks(_exchange, consume, world_size=3, checks=False, hang=loop)
 
 
 def _exchange(consume: Callable) -> None:
@@ -202,9 +203,9 @@ class _Watched(HandLog):
         posted = [(c.peer, c.tag, c.nbytes) for c in self.calls if c.waited is None]
         waited, used = len(self.calls) - len(posted), len(self.used)
         due = [(SENDER, tag, LIKE.nbytes) for tag in self.tags[waited : waited + self.credits]]
-        asked = f"{self.case}: wait {waited + 1}, {waited} used; posted (rank, tag, bytes): {due}"
+        at_wait = f"{self.case}: wait {waited + 1}, {waited} used; posted (rank, tag, bytes): {due}"
         fits = waited <= used and sorted(posted) == sorted(due)
-        hold(fits, asked, f"{used} used; posted: {posted}", NEXT)
+        hold(fits, at_wait, f"{used} used; posted: {posted}", NEXT)
 
     def use(self, tag: int, tensor: torch.Tensor) -> None:
         """Read a message: a torch operator, so that the log sees whether it came too early."""
@@ -213,12 +214,12 @@ class _Watched(HandLog):
     def hold_end(self, peak: int) -> None:
         """Hold what was used, when, and the memory."""
         early = [call.tag for call in self.calls if call.touched or call.waited is None]
-        asked = f"{self.case}: a buffer for each receive, left alone until its wait"
-        hold(not early, asked, f"those of tags {early} were not", OWN)
+        own = f"{self.case}: a buffer for each receive, left alone until its wait"
+        hold(not early, own, f"those of tags {early} were not", OWN)
         due = [(tag, LIKE.shape, [tag]) for tag in self.tags]
-        asked = f"{self.case}: each message used once, in the order of `wanted` {self.tags}"
-        found = f"tags {[tag for tag, *_ in self.used]}, with {[v for *_, v in self.used]}"
-        hold(self.used == due, asked, found[:300], "`use` wants each tag with its own tensor")
+        in_order = f"{self.case}: each message used once, in the order of `wanted` {self.tags}"
+        used = f"tags {[tag for tag, *_ in self.used]}, with {[v for *_, v in self.used]}"
+        hold(self.used == due, in_order, used[:300], "`use` wants each tag with its own tensor")
         what, unit = f"{self.case}: memory", "messages (`like`, those under way, and two)"
         meaning = "buffers were made in advance, or none is let go: make one when you post it"
         most = 1 + self.credits + 2.5

@@ -160,19 +160,23 @@ def pipelines(
             return watched(lambda: _in_turns(cases, up, rounds, queue))
     except FabricUnavailable as reason:
         say(str(reason))
-    recorded = by_case(catalogue.experiment(NAME).recorded())
-    if in_line is None and all(str(case) in recorded for case in cases):
+    kept = recorded()
+    if in_line is None and all(str(case) in kept for case in cases):
         say("Shown instead: what another machine measured (RECORDED).")
-        return [recorded[str(case)] for case in cases]
+        return [kept[str(case)] for case in cases]
     say("Measured on loopback instead, where messages take next to no time.")
     here = dict.fromkeys(places, Place(STAGES))
     return watched(lambda: _in_turns(cases, here, rounds, queue))
 
 
+def recorded() -> dict[str, Record]:
+    """Load what another machine measured, by case."""
+    return by_case(catalogue.experiment(NAME).recorded())
+
+
 def unnamed_trace() -> Record:
     """Load the recorded step in which one rank posts its receives late."""
-    recorded = catalogue.experiment(NAME).recorded()
-    return by_case(recorded)[str(UNNAMED)]
+    return recorded()[str(UNNAMED)]
 
 
 def modelled(case: Case, *, leg: float) -> StepTimeline:
@@ -332,10 +336,10 @@ def side_by_side(ranks: Sequence[StepNotes]) -> StepTimeline:
     tasks, transfers = [], []
     for rank, notes in enumerate(ranks):
         tasks += [(rank, task, period(begin, end)) for task, begin, end in notes.tasks]
-        for transfer, (begin, end) in notes.transfers.items():
+        for transfer, (wanted, end) in notes.transfers.items():
             if transfer.dst == rank:
-                begin = max(begin, ranks[transfer.src].transfers[transfer][0])
-                transfers.append((transfer, period(begin, end)))
+                offered, _ = ranks[transfer.src].transfers[transfer]
+                transfers.append((transfer, period(max(wanted, offered), end)))
     tasks.sort(key=lambda item: item[2].begin)
     transfers.sort(key=lambda item: item[1].begin)
     return StepTimeline(len(ranks), tuple(tasks), tuple(transfers))

@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 
 from course.comm.sharing import Activity, play
 from course.lessons.pipeline_p2p import experiment, schedules
-from course.lessons.pipeline_p2p.schedules import NAMES, SCHEDULES, Channel, Program, Task
+from course.lessons.pipeline_p2p.schedules import NAMES, SCHEDULES, Channel, Program, Task, Transfer
 from course.lessons.pipeline_p2p.simulator import StepTimeline, find_cycle, find_deadlock, waits
 from course.published import load
 from labkit.measure.records import Record, Tier
@@ -131,10 +131,8 @@ def every_schedule(by_schedule: Mapping[str, Mapping[str, Record]]) -> Figure:
     return figure
 
 
-def queues(
-    ranks: Sequence[Program], *, title: str = "", chain: Sequence = (), ax: Axes | None = None
-) -> list:
-    """Draw what stands in each rank's queue, first to last; return the cycle, [] if none.
+def queues(ranks: Sequence[Program], *, ax: Axes, title: str = "", chain: Sequence = ()) -> None:
+    """Draw what stands in each rank's queue, first to last, and a cycle in red.
 
     Of a `chain`, of (rank, task or transfer), each is framed, with an arrow to what it waits for.
     """
@@ -144,10 +142,8 @@ def queues(
         at = 0.0
         for entry in program:
             for part in schedules.parts(entry):
-                task, kind = part, "computes"
-                if not isinstance(part, Task):
-                    task, kind = part.task, "receives" if part.dst == rank else "sends"
-                kind = IN_CYCLE if part in cycle else kind
+                task = part if isinstance(part, Task) else part.task
+                kind = IN_CYCLE if part in cycle else _does(rank, part)
                 boxes.append(Bar(rank, kind, at / 1e3, (at + 1) / 1e3, label=str(task)))
                 places[rank, part] = at
                 at += 1
@@ -156,7 +152,7 @@ def queues(
     names = [f"rank {rank}" for rank in range(len(ranks))]
     title = title or ("A circle: nothing in it can start" if cycle else "Who stands where in line")
     text = f"{title}. From first to last, {order}."
-    ax = draw_lanes(names, boxes, looks=QUEUE_LOOKS, description=text, title=title, ax=ax)
+    draw_lanes(names, boxes, looks=QUEUE_LOOKS, description=text, title=title, ax=ax)
     red = {"edgecolor": "#d62728", "linewidth": 2.2}
     for rank, part in chain:
         ax.barh(rank, 1, left=places[rank, part], height=0.62, fill=False, zorder=4, **red)
@@ -168,7 +164,13 @@ def queues(
     ax.set_xlim(0, max(places.values()) + 1.35)
     ax.set_xticks([])
     ax.set_xlabel("first in line → last; boxes that touch start together")
-    return cycle
+
+
+def _does(rank: int, part: Task | Transfer) -> str:
+    """Say what a rank does in a part of its program."""
+    if isinstance(part, Task):
+        return "computes"
+    return "receives" if part.dst == rank else "sends"
 
 
 def chain_times(seen: StepTimeline, tier: Tier | str) -> Table:
@@ -219,7 +221,7 @@ def draw(records: Sequence[Record]) -> Figure:
     return figure
 
 
-def ten_copies(ax: Axes | None = None) -> Axes:
+def ten_copies() -> Axes:
     """Draw the thread's ways to make ten transfers."""
     figures = load("pipeline_p2p")
     ways = {
@@ -230,7 +232,7 @@ def ten_copies(ax: Axes | None = None) -> Axes:
         "NCCL send, to two": figures["send"].value,
         "NCCL batches, to two": figures["batch"].value,
     }
-    ax = new_axes("Ten transfers of 64 MiB", x="Time", xunit="ms", ax=ax, size=(9, 3.6))
+    ax = new_axes("Ten transfers of 64 MiB", x="Time", xunit="ms", size=(9, 3.6))
     bars(ax, list(ways), list(ways.values()), series=[0, 0, 0, 1, 1, 1], value_format="{:.0f}")
     described = ", ".join(f"{name} {value:.0f} ms" for name, value in ways.items())
     describe(ax, f"Ten transfers of 64 MiB from one GPU: {described}.")

@@ -223,11 +223,11 @@ def train(runs: Sequence[Run], in_line: Callable[..., None] = work_in_line) -> l
 def _queues(ranks: Sequence[Program], channel: Channel) -> dict[int, list]:
     """Return the batches of this rank's queues; all ranks number the queues alike."""
     every = _every_transfer(ranks)
-    channel = Channel.ORDERED if channel is Channel.PUT else channel  # one queue as well
-    numbers = {channel.lane(transfer): number for number, transfer in enumerate(every)}
+    queued = Channel.ORDERED if channel is Channel.PUT else channel  # puts have one queue as well
+    numbers = {queued.lane(transfer): number for number, transfer in enumerate(every)}
     queues = defaultdict(list)
     for batch in (step for step in ranks[dist.get_rank()] if isinstance(step, Batch)):
-        for lane, transfers in channel.lanes(batch):
+        for lane, transfers in queued.lanes(batch):
             queues[numbers[lane]].append(transfers)
     return queues
 
@@ -246,11 +246,12 @@ def _step(
     slots: dict[Transfer, Future] = {transfer: Future() for transfer in transfers}
     queues, like = _queues(ranks, channel), torch.empty(work.rows, work.width)
     done, times = [], {}
-    carried = nullcontext(in_line)
     if channel in (Channel.WAITING_PUT, Channel.PUT):
         waits = channel is Channel.WAITING_PUT
-        carried = puts(_every_transfer(ranks), like, waits=waits)
-    with carried as carry:
+        carrier = puts(_every_transfer(ranks), like, waits=waits)
+    else:
+        carrier = nullcontext(in_line)
+    with carrier as carry:
         dist.barrier()
         start = time.perf_counter()
         pool = ThreadPoolExecutor(max_workers=max(1, len(queues)))

@@ -7,7 +7,6 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from course import catalogue
 from course.lessons.pipeline_p2p import experiment
 from course.lessons.pipeline_p2p.programs import WAYS, work_in_line
 from course.lessons.pipeline_p2p.schedules import SCHEDULES
@@ -16,17 +15,13 @@ from labkit.measure.records import Tier
 from tests.course.lessons.cells import Cells, ClaimFailed
 
 LESSON = Cells("05_pipeline_p2p", display=lambda shown: None)
+RECORDED = experiment.recorded()
 
 
-@pytest.fixture(scope="module")
-def recorded():
-    return {record.case: record for record in catalogue.experiment(experiment.NAME).recorded()}
-
-
-def test_what_an_order_wins_is_judged(recorded):
+def test_what_an_order_wins_is_judged():
     ways = {"queue": "ordered", "yours": "ordered, by_begin", "tags": "tagged"}
     by_name = {
-        name: {arm: recorded[f"{name}, {way}"] for arm, way in ways.items()} for name in SCHEDULES
+        name: {arm: RECORDED[f"{name}, {way}"] for arm, way in ways.items()} for name in SCHEDULES
     }
     yours = by_name["gpipe"]["yours"]
     slow = replace(yours, samples=by_name["gpipe"]["queue"].samples)
@@ -48,9 +43,9 @@ BEST_ORDERS = [
 
 @pytest.mark.parametrize(("tier", "predicted", "told"), BEST_ORDERS)
 def test_the_bet_on_the_best_order_is_judged_by_one_as_good_on_such_links(
-    recorded, monkeypatch, capsys, tier, predicted, told
+    monkeypatch, capsys, tier, predicted, told
 ):
-    queued, ordered = (recorded[f"gpipe, {way}"] for way in ("ordered", "ordered, by_begin"))
+    queued, ordered = (RECORDED[f"gpipe, {way}"] for way in ("ordered", "ordered, by_begin"))
     runs = {"queue": queued, "yours": replace(ordered, tier=Tier(tier), predicted=predicted)}
     monkeypatch.setattr(experiment, "every_schedule", lambda *_, **__: {"gpipe": runs})
     judged = []
@@ -73,8 +68,8 @@ FRAMES = [(0.0, nullcontext()), (24.0, pytest.raises(ClaimFailed))]
 
 
 @pytest.mark.parametrize(("held", "told"), FRAMES)
-def test_the_frame_goes_with_tags_or_it_is_not_the_queue(recorded, monkeypatch, held, told):
-    usual = recorded["eager 1f1b, ordered"]
+def test_the_frame_goes_with_tags_or_it_is_not_the_queue(monkeypatch, held, told):
+    usual = RECORDED["eager 1f1b, ordered"]
     rounds = [[{"frame": ms / 1e3}] * 3 for ms in (25.0, held)]
     runs = [replace(usual, values=usual.values | {"rounds": each}) for each in rounds]
     monkeypatch.setattr(experiment, "pipelines", lambda *_: runs)

@@ -5,10 +5,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from course import catalogue
 from course.lessons.pipeline_p2p import evidence, experiment, simulator
 from course.lessons.pipeline_p2p.schedules import Transfer
-from course.runs import by_case
 
 
 def run(record, idle, frame):
@@ -20,7 +18,7 @@ RAN = {"bubble": 0.67, "forward": [0.0126, 0.0125, 0.0125]}
 QUEUED = {"params": {"stages": 3, "micro_batches": 6, "leg": 0.008}}
 FAST = {"params": {"stages": 3, "micro_batches": 6, "leg": 0.002}}
 LONGER = {"params": {"stages": 3, "micro_batches": 6, "leg": 0.008, "longer_b0": 0.05}}
-KNOWN = by_case(catalogue.experiment(experiment.NAME).recorded())
+KNOWN = experiment.recorded()
 IDLE = (0.385, 0.384, 0.386)
 
 

@@ -1,7 +1,5 @@
-import pytest
 from matplotlib.patches import FancyArrowPatch, Rectangle
 
-from course import catalogue
 from course.lessons.pipeline_p2p import experiment, pictures
 from course.lessons.pipeline_p2p.schedules import Channel, programs
 from course.lessons.pipeline_p2p.simulator import Costs, simulate
@@ -9,10 +7,7 @@ from course.published import load as published
 from labkit.show import alt_text
 from labkit.show.plots import new_figure
 
-
-@pytest.fixture(scope="module")
-def recorded():
-    return {r.case: r for r in catalogue.experiment(experiment.NAME).recorded()}
+RECORDED = experiment.recorded()
 
 
 def test_a_timeline_draws_every_task_and_transfer_and_frames_a_gap():
@@ -28,28 +23,24 @@ def test_a_timeline_draws_every_task_and_transfer_and_frames_a_gap():
     assert "%" not in words, "the lesson asks for the share of time in which ranks are idle"
 
 
-def test_the_experiments_picture_tells_every_figure(recorded):
-    words = alt_text.text_of(pictures.draw(list(recorded.values())))
+def test_the_experiments_picture_tells_every_figure():
+    words = alt_text.text_of(pictures.draw(list(RECORDED.values())))
     assert "B0" not in words  # other tasks are another comparison
     usual = {"rate": "200mbit", "slow": 1, "longer_b0": 0}
-    drawn = [r for r in recorded.values() if usual.items() <= r.params.items()]
+    drawn = [r for r in RECORDED.values() if usual.items() <= r.params.items()]
     assert len(drawn) >= 15
     for record in drawn:
         took, model = 1e3 * record.summary.median, 1e3 * record.predicted
         assert f"{took:.0f} ms (model {model:.3g})" in words
 
 
-def test_the_frame_is_drawn_in_both_steps_and_lasts_as_long_as_b0(recorded):
+def test_the_frame_is_drawn_in_both_steps_and_lasts_as_long_as_b0():
     cases = experiment.MYSTERY, experiment.LONGER
-    seen = [(str(case), experiment.step(recorded[str(case)])) for case in cases]
-    figure = pictures.steps(seen, tier="RECORDED", framed=True)
-    lengths = [
-        patch.get_width()
-        for panel in figure.axes
-        for patch in panel.patches
-        if isinstance(patch, Rectangle) and not patch.get_fill()
-    ]
-    assert [round(ms / 25) for ms in lengths] == [1, 3]
+    seen = [(str(case), experiment.step(RECORDED[str(case)])) for case in cases]
+    panels = pictures.steps(seen, tier="RECORDED", framed=True).axes
+    drawn = [patch for panel in panels for patch in panel.patches]
+    frames = [patch for patch in drawn if isinstance(patch, Rectangle) and not patch.get_fill()]
+    assert [round(frame.get_width() / 25) for frame in frames] == [1, 3]
 
 
 def test_the_chain_is_marked_from_the_receive_to_the_task():

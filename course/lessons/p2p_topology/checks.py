@@ -78,12 +78,12 @@ def _hold_rank(rank: int, ran: Ran, case: Case, way: list[int], chunk: int, what
     here, width = way.index(rank) if rank in way else len(way), case.dtype.itemsize
     sizes = [min(chunk, case.numel - start) * width for start in range(0, case.numel, chunk)]
     peers = {"recv": way[:here][-1:], "send": way[here + 1 :][:1]} if rank in way else {}
-    asked = sorted((kind, *peer, size) for kind, peer in peers.items() if peer for size in sizes)
-    got = sorted((call.kind, call.peer, call.nbytes) for call in ran.calls)
+    due = sorted((kind, *peer, size) for kind, peer in peers.items() if peer for size in sizes)
+    calls = sorted((call.kind, call.peer, call.nbytes) for call in ran.calls)
     every = """each rank on the way sends every chunk, by itself, to way[here + 1], and nothing to
         others; only the last chunk may be shorter: cut with min(chunk, length - start) on every
         rank. Ranks that are not on the way return at once"""
-    hold(got == asked, f"{what}: its calls, as (kind, rank, bytes): {asked}", got, every)
+    hold(calls == due, f"{what}: its calls, as (kind, rank, bytes): {due}", calls, every)
     tensor, is_relay = ran.given[0], rank in way[1:-1]
     if not is_relay:
         data = case.data(way[0] if rank == way[-1] else rank)
@@ -93,17 +93,18 @@ def _hold_rank(rank: int, ran: Ran, case: Case, way: list[int], chunk: int, what
         sends, receives = ([c for c in ran.calls if c.kind == kind] for kind in ("send", "recv"))
         pairs = zip(sends, receives[1:], strict=False)
         both = sum(send.waited > r.at and send.at < r.waited for send, r in pairs)
-        asked = f"{what} receives chunk k + 1 while chunk k is being sent, {len(sizes) // 2} times"
+        least = len(sizes) // 2
+        overlap = f"{what} receives chunk k + 1 while chunk k is being sent, {least} times"
         turns = """the hops take turns. `isend` returns at once: receive into the other slot, and
             wait for the send only when its slot is needed again"""
-        hold(both >= len(sizes) // 2, asked, f"{both} times", turns)
+        hold(both >= least, overlap, f"{both} times", turns)
     if case.late and rank in way:
         own = 2 * chunk * width if is_relay else case.nbytes
         taken = ran.peak + tensor.untyped_storage().nbytes() - own
-        most, made = chunk * width - 1, f"{what}, new tensors"
+        most, new = chunk * width - 1, f"{what}, new tensors"
         room = """a copy of the tensor or a third slot was made: a relay has its two slots, the ends
             send from and receive into their tensor"""
-        checking.at_most(taken, most, what=made, unit="bytes", meaning=room)
+        checking.at_most(taken, most, what=new, unit="bytes", meaning=room)
 
 
 def _hold_speed(relay: Callable[..., None]) -> float:
@@ -115,17 +116,17 @@ def _hold_speed(relay: Callable[..., None]) -> float:
         return timing.time_calls(lambda: relay(tensor, [0, 1, 2], CHUNK, length), warmup=1, iters=2)
 
     with Fabric([[0, FAST, SLOW], [FAST, 0, FAST], [SLOW, FAST, 0]]) as fabric:
-        direct, times = NBYTES / fabric.payload_rate(0, 2), 0.0
+        direct, best = NBYTES / fabric.payload_rate(0, 2), 0.0
         for _ in range(3):
             results = launch(seconds, world_size=3, fabric=fabric)
-            times = max(times, direct / min(timing.slowest(results)))
-            if times >= FASTER:
+            best = max(best, direct / min(timing.slowest(results)))
+            if best >= FASTER:
                 break
-    asked = f"at least {FASTER:g} times as fast as the direct link"
-    got = f"{times:.1f} times; one after the other, the two hops would be {FAST / SLOW / 2:g} times"
+    par = f"at least {FASTER:g} times as fast as the direct link"
+    told = f"{best:.1f} times; one after the other, the two hops would be {FAST / SLOW / 2:g} times"
     early = "the hops overlap too little: is something waited for too early? "
-    hold(times >= FASTER, asked, got, f"{early}Or is the machine busy?", timed=True)
-    return times
+    hold(best >= FASTER, par, told, f"{early}Or is the machine busy?", timed=True)
+    return best
 
 
 DESIGNS = {"4 MB": 4e6, "400 MB": 400e6}
@@ -172,26 +173,28 @@ def check_reading(reading: Callable[[], tuple]) -> None:
     right = {frozenset((ORDER.index(gpu), ORDER.index(gpu + 1))) for gpu in range(0, 8, 2)}
     with checking.exercise("4.4", reading, par="four pairs, and the switch"):
         answer = checking.answer(checking.ask(reading), (tuple, list), what="pairs, p2p")
-        if len(answer) == 5:  # four pairs, and the switch, in one tuple
-            answer = answer[:4], answer[4]
-        hold(len(answer) == 2, "two things: the pairs, and whether P2P was on", answer)
+        in_one_tuple = len(answer) == 5  # four pairs, and the switch
+        two = "two things: the pairs, and whether P2P was on"
+        hold(in_one_tuple or len(answer) == 2, two, answer)
+        given, switch = (answer[:4], answer[4]) if in_one_tuple else answer
+        form = "a sequence of pairs is asked; each is two GPUs, from 0 to 7"
         try:
-            found = {frozenset(map(int, pair)) for pair in answer[0]}
+            pairs = {frozenset(map(int, pair)) for pair in given}
         except (TypeError, ValueError):
-            found = set()
-        pairs = "a sequence of pairs is asked; each is two GPUs, from 0 to 7"
-        are_pairs = found and all(len(pair) == 2 and pair <= {*range(8)} for pair in found)
-        hold(are_pairs, "four pairs of GPUs: [(0, 1), (2, 3), ...]", answer[0], pairs)
-        wrong = sorted(" and ".join(map(str, sorted(pair))) for pair in found - right)
-        usual = "all of these are right, and some are missing: every GPU is in a pair"
+            pairs = set()
+        are_pairs = pairs and all(len(pair) == 2 and pair <= {*range(8)} for pair in pairs)
+        hold(are_pairs, "four pairs of GPUs: [(0, 1), (2, 3), ...]", given, form)
+        wrong = sorted(" and ".join(map(str, sorted(pair))) for pair in pairs - right)
         if wrong:
             usual = f"""{wrong[0]} have an ordinary rate. Each GPU has exactly one other to which,
                 and from which, all figures are lower"""
+        else:
+            usual = "all of these are right, and some are missing: every GPU is in a pair"
         what = "four pairs that share a NUMA node"
-        hold(found == right, what, sorted(map(sorted, found)), usual)
+        hold(pairs == right, what, sorted(map(sorted, pairs)), usual)
         ours = "with P2P this server's pairs differ twelvefold; here all are nearly alike"
-        p2p = str(answer[1]).lower()
-        hold(p2p in ("false", "0", "off"), "P2P off: False", answer[1], ours)
+        is_off = str(switch).lower() in ("false", "0", "off")
+        hold(is_off, "P2P off: False", switch, ours)
 
 
 def check_contention(answer: Callable[[], Sequence[float]]) -> None:
@@ -206,7 +209,4 @@ def check_contention(answer: Callable[[], Sequence[float]]) -> None:
         ("R's end in ms", 10.0, {alone: 5.0}, regrow),
     ]
     with checking.exercise("4.5", answer, par="three times within 1 %"):
-        ends = checking.ask(answer)
-        if isinstance(ends, dict) and {*ends} == {*"PQR"}:
-            ends = [ends[name] for name in "PQR"]
-        checking.figures(ends, asked, within=0.01)
+        checking.figures(checking.ask(answer), asked, within=0.01)

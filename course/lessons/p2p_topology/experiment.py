@@ -90,13 +90,11 @@ def on_links(
         return records
 
     try:
-        with links() as fabric:
-            here = Place(hosts=8, rate="the puzzle's", fabric=fabric)
-            return runs.watched(lambda: measure(here))
+        return Place(hosts=8, rate="the puzzle's", fabric=links()).watched(measure)
     except FabricUnavailable as reason:
         say(f"{reason}\nShown instead: what another machine measured (RECORDED).")
-    recorded = runs.by_case(catalogue.experiment(NAME).recorded())
-    return [recorded.get(case) or modelled(case, fields) for case, fields in cases.items()]
+    kept = runs.by_case(catalogue.experiment(NAME).recorded())
+    return [kept.get(case) or modelled(case, fields) for case, fields in cases.items()]
 
 
 def modelled(case: str, fields: dict[str, Any]) -> Record:
@@ -163,7 +161,7 @@ def as_posted(program: Callable, numel: int = 10**7, *, place: Place | None = No
     return (place or Place(hosts=1)).watched(measure)
 
 
-def time_pairs(place: Place, nbytes: int = 400_000_000, rounds: int = 5) -> list[Record]:
+def time_pairs(place: Place, nbytes: int, rounds: int = 5) -> list[Record]:
     """Copy between every two GPUs; by gloo, send between every two ranks. A record for each pair.
 
     No process reaches another host's GPUs: the copies of each host are a row of samples.

@@ -32,15 +32,15 @@ def check_slow_pairs(slow_pairs: Callable[[Figures], Iterable]) -> None:
         for figures, pairs in zip(tables(), given, strict=True):
             best = max(figures.values())
             right = below(0.8 * best, figures)
-            asked = f"{len(right)} slow pairs of {len(figures)}; the best has {best:g} GB/s"
-            got = f"{len(pairs & right)} of them, and {len(pairs - right)} other pairs"
-            hold(pairs == right, asked, got, _why(given))
+            slow = f"{len(right)} slow pairs of {len(figures)}; the best has {best:g} GB/s"
+            named = f"{len(pairs & right)} of them, and {len(pairs - right)} other pairs"
+            hold(pairs == right, slow, named, _why(given))
 
 
 def _pairs(answer: object, figures: Figures) -> set[tuple[int, int]]:
     kinds = (set, frozenset, list, tuple)
-    answer = checking.answer(answer, kinds, what="the slow pairs, in a set")
-    pairs = [tuple(pair) if isinstance(pair, list) else pair for pair in answer]
+    listed = checking.answer(answer, kinds, what="the slow pairs, in a set")
+    pairs = [tuple(pair) if isinstance(pair, list) else pair for pair in listed]
     others = [pair for pair in pairs if pair not in list(figures)]
     hold(not others, "pairs, as in `figures`", others[:1], "two hosts are asked for each")
     return set(pairs)
@@ -122,21 +122,21 @@ def check_placement(place: Callable[[list[int]], Sequence]) -> None:
                 hold(named, form, pair, "a job gets hosts, and slots")
             placed = [({*hosts}, {*slots}) for hosts, slots in answer]
             sizes = [len(hosts) for hosts, _ in placed]
-            meaning = "each job gets as many hosts as it asks for; the first answer is the first's"
-            hold(sizes == [*jobs], f"{what}: jobs of {[*jobs]}", f"jobs of {sizes}", meaning)
+            in_order = "each job gets as many hosts as it asks for; the first answer is the first's"
+            hold(sizes == [*jobs], f"{what}: jobs of {[*jobs]}", f"jobs of {sizes}", in_order)
             used = sorted(host for hosts, _ in placed for host in hosts)
             alone = {*used} <= ALL and len({*used}) == len(used)
             hold(alone, f"{what}: hosts 1 to 17, none twice", used, "no host serves two jobs")
             for hosts, slots in placed:
                 is_fast = "9d" not in slots or len(NINE & hosts) in (0, len(hosts))
-                got = f"{sorted(hosts)} is in both groups and uses slot 9d"
-                hold(is_fast, f"{what}: every job at full speed", got, mixed)
+                across = f"{sorted(hosts)} is in both groups and uses slot 9d"
+                hold(is_fast, f"{what}: every job at full speed", across, mixed)
                 runs = not any({*pair} <= hosts for pair in DEAD)
-                meaning = "two of these never completed a test with several GPUs: see checks.DEAD"
-                hold(runs, f"{what}: every job runs", sorted(hosts), meaning)
+                dead = "two of these never completed a test with several GPUs: see checks.DEAD"
+                hold(runs, f"{what}: every job runs", sorted(hosts), dead)
             gpus = sum(len(hosts) * len(slots) for hosts, slots in placed)
-            meaning = "across the gap a job uses seven slots: can fewer hosts be in such jobs?"
-            hold(gpus >= most, f"{what}: {most} GPUs at full speed", gpus, meaning)
+            fewer = "across the gap a job uses seven slots: can fewer hosts be in such jobs?"
+            hold(gpus >= most, f"{what}: {most} GPUs at full speed", gpus, fewer)
 
 
 def check_level(level: Callable[[int, int, logs.Slots], str]) -> None:
@@ -157,8 +157,8 @@ def check_level(level: Callable[[int, int, logs.Slots], str]) -> None:
             case = "shown" if test in shown else "held out"
             given = test.pair, test.gpus
             for (first, second), gpus in (given, [value[::-1] for value in given]):
-                got = checking.ask(level, first, second, gpus)
-                got = checking.word(got, logs.LEVELS, what="level")
-                asked = f"hosts {first} and {second}, slots {gpus[0]} and {gpus[1]} ({case})"
-                meaning = usual.get((right, got), "") if first < second else swapped
-                hold(got == right, f"{asked}: {right}", got, meaning)
+                answer = checking.ask(level, first, second, gpus)
+                named = checking.word(answer, logs.LEVELS, what="level")
+                hosts = f"hosts {first} and {second}, slots {gpus[0]} and {gpus[1]} ({case})"
+                meaning = usual.get((right, named), "") if first < second else swapped
+                hold(named == right, f"{hosts}: {right}", named, meaning)

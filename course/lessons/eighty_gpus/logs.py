@@ -68,13 +68,13 @@ def messages(first: int, second: int, gpus: Slots, collective: str) -> list[tupl
 @cache
 def seventeen_hosts() -> tuple[PairTest, ...]:
     """Read all 810 tests of two of the seventeen hosts that began, the 34 failed ones too."""
-    results = []
+    tests = []
     for row in _rows("seventeen.csv"):
         numbers = [int(row[name]) for name in ("gpus_per_host", "first", "second")]
         slots = tuple(tuple(row[f"{end}_slots"].split("-")) for end in ("first", "second"))
         busbw = {size: float(row[f"busbw_{size}"]) for size in _SIZES if row[f"busbw_{size}"]}
-        results.append(PairTest(row["collective"], *numbers, slots, busbw, row["ended_at"]))
-    return tuple(results)
+        tests.append(PairTest(row["collective"], *numbers, slots, busbw, row["ended_at"]))
+    return tuple(tests)
 
 
 def select(tests: Iterable[PairTest], **values: object) -> list[PairTest]:
@@ -161,10 +161,10 @@ def failures(
         key: Gives the values that a test has: its two hosts, its pair, its collective.
         apart: Pairs of hosts whose tests are left out of the count.
     """
-    apart = {tuple(sorted(pair)) for pair in apart}
+    left_out = {tuple(sorted(pair)) for pair in apart}
     began, failed = Counter(), Counter()
     for test in seventeen_hosts():
-        if test.pair not in apart:
+        if test.pair not in left_out:
             values = {*key(test)}
             began.update(values)
             failed.update(() if test.busbw else values)
@@ -221,12 +221,12 @@ def by_host(suspect: object, tests: Iterable[PairTest]) -> tuple[str, list[int],
     Returns:
         The slot; the hosts that have a slow test; and the table.
     """
-    whose = "your suspect"
     if suspect is ...:
-        whose = "this cell's guess: the first address that all slow tests have"
         at_work = keys()["a slot at work"]
-        suspect = min(set.intersection(*(at_work(test) for test in tests if test.is_slow)))
-    slot = str(suspect)
+        slot = min(set.intersection(*(at_work(test) for test in tests if test.is_slow)))
+        whose = "this cell's guess: the first address that all slow tests have"
+    else:
+        slot, whose = str(suspect), "your suspect"
     counts = alone_into(slot)
     rows = [[host, *figures] for host, figures in counts.items()]
     columns = ["a message goes into it on host", "slow", "tests"]
@@ -290,7 +290,7 @@ def levels(*, shown: bool = False) -> list[tuple[PairTest, str]]:
 
     `shown`: only those that exercise 7.4 shows, two thirds; the others are held out.
     """
-    found = []
+    tests = []
     for gpus in (8, 4):
         fastest = best("sendrecv", gpus)
         for test in select(seventeen_hosts(), collective="sendrecv", gpus_per_host=gpus):
@@ -298,8 +298,8 @@ def levels(*, shown: bool = False) -> list[tuple[PairTest, str]]:
             # Nothing lies from 0.08 to 0.93, or from 0.962 to 0.995.
             level = LEVELS[(share > 0.5) + (share > 0.98)]
             if not shown or (test.first + test.second) % 3:
-                found.append((test, level))
-    return found
+                tests.append((test, level))
+    return tests
 
 
 def _rows(name: str) -> list[dict[str, str]]:

@@ -82,8 +82,8 @@ def pairs(
 
     A cross is a test that failed. The shades start at 0 if not told otherwise.
     """
-    tests = [test for test in logs.seventeen_hosts() if test.collective == collective]
-    tests = [test for test in tests if test.gpus_per_host == gpus_per_host]
+    kind = collective, gpus_per_host
+    tests = [t for t in logs.seventeen_hosts() if (t.collective, t.gpus_per_host) == kind]
     place, names = {host: at for at, host in enumerate(order)}, list(map(str, order))
     matrix = np.full((len(order), len(order)), np.nan)
     title = f"{collective}, GPUs per host: {gpus_per_host}. GB/s at 16 GiB"

@@ -207,10 +207,10 @@ def _judge_cure(number: int, program: Callable[[], list[float]]) -> None:
 def _hold_waits(calls: Iterable[BufferCall], rank: str, rule: str) -> None:
     for call in calls:
         early = f"{call.touched} uses its buffer before" if call.touched else "nobody waits"
-        asked = f"{rank}: each call is waited for, and its buffer not used before"
+        kept_apart = f"{rank}: each call is waited for, and its buffer not used before"
         luck = f"wait for each; where the values are right, that is luck: {rule}"
         is_kept = call.waited is not None and not call.touched
-        hold(is_kept, asked, f"{call.kind}: {early}", luck)
+        hold(is_kept, kept_apart, f"{call.kind}: {early}", luck)
 
 
 def hold_calls(
@@ -222,22 +222,23 @@ def hold_calls(
     if cure.apart:
         rate = 1.0 if world.fast_clock is None else FAST
         most = min(most, int(rate * seconds / cure.apart))
-    made = Counter(call.kind for call in calls)
-    told = f"{rank}: {', '.join(f'{many} x {kind}' for kind, many in made.items())}"
-    barriers = made.pop("barrier", 0)
+    counts = Counter(call.kind for call in calls)
+    in_short = f"{rank}: {', '.join(f'{many} x {kind}' for kind, many in counts.items())}"
+    barriers = counts.pop("barrier", 0)
+    is_of_kinds = {*counts} <= {*cure.kinds}
     usual = {
         "all ranks save in a barrier, and here there is none for it": barriers == 0 < least,
         "that is too seldom: some checkpoint that is due has no barrier": barriers < least,
         "that is too often": barriers > most and least > 0,
         "a barrier makes ranks meet; it does not cure what keeps them apart": barriers > most,
-        f"it can be done by {', '.join(cure.kinds)} alone": not {*made} <= {*cure.kinds},
+        f"it can be done by {', '.join(cure.kinds)} alone": not is_of_kinds,
         "the job can be done with less": True,
     }
     meaning = next(text for text, fits in usual.items() if fits)
-    asked = f"{world}: at most {budget} calls of a rank, out of {', '.join(cure.kinds)}, "
-    asked += f"and {least} to {most} barriers"
-    fits = {*made} <= {*cure.kinds} and made.total() <= budget and least <= barriers <= most
-    hold(fits, asked, told, f"{meaning}: {rule}")
+    needed = f"{world}: at most {budget} calls of a rank, out of {', '.join(cure.kinds)}, "
+    needed += f"and {least} to {most} barriers"
+    fits = is_of_kinds and counts.total() <= budget and least <= barriers <= most
+    hold(fits, needed, in_short, f"{meaning}: {rule}")
 
 
 # Unseen case files

@@ -127,12 +127,12 @@ def _run(
 ) -> CaseReport:
     patient, n = programs.patient(number), world.world_size
     name = f"Patient {number}" + ("" if program is None else f", your version: {world}")
-    played = program or patient.program
-    played = own_sets(played) if world.own_sets else played
+    chosen = program or patient.program
+    played = own_sets(chosen) if world.own_sets else chosen
     with tempfile.TemporaryDirectory() as folder:
         noted = partial(_noted, played, Path(folder), world)
         try:
-            results = launch(noted, world_size=n, timeout=timeout, checks=checks)
+            ended = launch(noted, world_size=n, timeout=timeout, checks=checks)
         except LaunchTimeout as hang:
             report = CaseReport(name, "hang", "", _read(folder, n), tuple(hang.case.running))
             rows = [row for rank in hang.case.ranks for row in _rows(rank, report)]
@@ -141,27 +141,29 @@ def _run(
             of_learner = program is not None and not isinstance(error, RuntimeError)
             if of_learner or isinstance(error, NotImplementedError):
                 raise  # the learner's own traceback says more
-            last = "\n".join(str(error).splitlines()[-8:])
             if checking.speaks_to_itself(error):
-                last = f"a rank sends to itself, or receives from itself:\n{checking.TO_ITSELF}"
-            return CaseReport(name, "error", last, _read(folder, n))
+                words = f"a rank sends to itself, or receives from itself:\n{checking.TO_ITSELF}"
+            else:
+                words = "\n".join(str(error).splitlines()[-8:])
+            return CaseReport(name, "error", words, _read(folder, n))
         calls = _read(folder, n)
     expected = [patient.healthy(rank, n) for rank in range(n)]
-    results, seconds = zip(*results, strict=True)
-    results = [*map(_figures, results)]
-    kind, rows = "right" if results == expected else "wrong values", []
-    for rank, (got, right) in enumerate(zip(results, expected, strict=True)):
-        rows.append(f"rank {rank}: returned {got}" + ("" if got == right else f", not {right}"))
-        rows += _told(calls[rank])
-    values = {"returned": tuple(results), "healthy": tuple(expected), "seconds": max(seconds)}
-    return CaseReport(name, kind, "\n".join(rows), calls, **values)
+    returned = [_figures(value) for value, _ in ended]
+    lines = []
+    for rank, (value, right) in enumerate(zip(returned, expected, strict=True)):
+        wrong = "" if value == right else f", not {right}"
+        lines.append(f"rank {rank}: returned {value}{wrong}")
+        lines += _told(calls[rank])
+    kind, seconds = "right" if returned == expected else "wrong values", max(s for _, s in ended)
+    values = {"returned": tuple(returned), "healthy": tuple(expected), "seconds": seconds}
+    return CaseReport(name, kind, "\n".join(lines), calls, **values)
 
 
-def _figures(got: Any) -> Any:
+def _figures(value: Any) -> Any:
     """Return what a program returned as a list of figures, also if each is a tensor of one."""
-    if not isinstance(got, list | tuple):
-        return got
-    return [part[0] if isinstance(part, list) and len(part) == 1 else part for part in got]
+    if not isinstance(value, list | tuple):
+        return value
+    return [part[0] if isinstance(part, list) and len(part) == 1 else part for part in value]
 
 
 # On the ranks
@@ -232,10 +234,10 @@ def _rows(case: RankCase, report: CaseReport) -> list[str]:
 def _told(calls: Sequence[BufferCall]) -> list[str]:
     """Say which calls a rank made, equal ones in a row once."""
     runs = [(text, len([*same])) for text, same in groupby(_line(call, calls) for call in calls)]
-    rows = [text if many == 1 else f"{many} times {text}" for text, many in runs]
-    if len(rows) > 4:
-        rows = [f"{len(rows) - 4} earlier lines, then", *rows[-4:]]
-    return [f"    {text}" for text in rows]
+    lines = [text if many == 1 else f"{many} times {text}" for text, many in runs]
+    if len(lines) > 4:
+        lines[:-4] = [f"{len(lines) - 4} earlier lines, then"]
+    return [f"    {text}" for text in lines]
 
 
 def _line(call: BufferCall, calls: Sequence[BufferCall]) -> str:

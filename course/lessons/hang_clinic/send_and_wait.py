@@ -84,7 +84,7 @@ def _tags_overtake(rank: int) -> bool:
         for work in [dist.isend(torch.tensor([float(tag)]), 1, tag=tag) for tag in (7, 9)]:
             work.wait()
         return False
-    got = torch.zeros(2)
+    received = torch.zeros(2)
     for place, tag in enumerate((9, 7)):
-        dist.recv(got[place], 0, tag=tag)
-    return got.tolist() == [9.0, 7.0]
+        dist.recv(received[place], 0, tag=tag)
+    return received.tolist() == [9.0, 7.0]

@@ -102,8 +102,8 @@ def _tried(
     """Try the cases, hold values and, in S, scratch; `meaning`: of wrong values in a plain case."""
     own = """these are still this rank's own numbers: did any arrive? Write into it, or views of it
         (tensor += x adds in place; tensor = tensor + x and clone make another tensor)"""
-    cases = [replace(case, late=0.05 * (case.numel >= BIG)) for case in cases]
-    for case, ranks in trials(way, cases, by_hand=True, timeout=5.0):
+    tried = [replace(case, late=0.05 if case.numel >= BIG else 0.0) for case in cases]
+    for case, ranks in trials(way, tried, by_hand=True, timeout=5.0):
         src, is_big = case.options.get("src"), case.numel >= BIG
         expected = case.total() if src is None else case.data(src)
         special = {
@@ -114,10 +114,11 @@ def _tried(
         }
         usual = next((hint for hint, fits in special.items() if fits), meaning)
         for rank, ran in enumerate(ranks):
-            found, mistakes, what = ran.given[0], {own: case.data(rank)}, f"{case}, rank {rank}"
+            mistakes = {own: case.data(rank)}
             if src:
                 mistakes = {f"that is rank 0's tensor: {meaning}": case.data(0), **mistakes}
-            checking.same_values(found, expected, what=what, meaning=usual, mistakes=mistakes)
+            words = {"what": f"{case}, rank {rank}", "meaning": usual, "mistakes": mistakes}
+            checking.same_values(ran.given[0], expected, **words)
         if is_big:
             peak = max(ran.peak for ran in ranks) / case.nbytes
             copies = "copies: tensor_split gives views, and one buffer to receive into is enough"
@@ -136,9 +137,9 @@ def check_audit(verdicts: dict[str, str]) -> None:
         hold(is_form, f"a dict with {', '.join(CLAIMS)}", repr(verdicts)[:200], form)
         left = [letter for letter, given in verdicts.items() if given is ...]
         hold(len(left) in (0, len(CLAIMS)), "a verdict for each letter", f"{left} are left", form)
-        verdicts = checking.plain(verdicts)
+        words = checking.plain(verdicts)
         for letter, (name, nbytes, n, seconds, link) in CLAIMS.items():
-            named = checking.word(verdicts[letter], VERDICTS, what=letter)
+            named = checking.word(words[letter], VERDICTS, what=letter)
             rate, busbw = nbytes / seconds, nbytes / seconds * bus_factor(name, n)
             helped = name == "all_reduce" and rate * (n + 1) / n <= link
             right = VERDICTS[0 if busbw <= link else 1 if helped else 2]
@@ -170,8 +171,8 @@ def check_crossing(crossing: Callable[[float, float, int], float]) -> None:
             value = checking.ask(crossing, alpha, beta, n, case=what)
             checking.figures([value], [(what, right, mistakes, equate)], within=0.01)
         try:
-            value = checking.ask(crossing, 1e-4, 1e-8, 2)
+            on_two = checking.ask(crossing, 1e-4, 1e-8, 2)
         except ZeroDivisionError as error:
-            value = error
-        hold(value == math.inf, "math.inf on 2 ranks", repr(value), never)
+            on_two = error
+        hold(on_two == math.inf, "math.inf on 2 ranks", repr(on_two), never)
         verdict.reached = "5 of 5"

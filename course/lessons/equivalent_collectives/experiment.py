@@ -52,15 +52,15 @@ def compare(
     tensor, and `matrix`, what each rank sent to each other in units of S; None where nobody could
     count. `LookupError` where no links can be made and nothing of these names was recorded.
     """
-    nbytes = divisible(nbytes, place.world_size)
-    ways = {**ways, **{name + programs.QUARTER: way for name, way in ways.items() if quarters}}
-    measure = functools.partial(measured, ways=ways, nbytes=nbytes, iters=iters)
-    every = place.records(measure, experiment=NAME, cases=ways, say=say)
+    whole = divisible(nbytes, place.world_size)
+    arms = {**ways, **{name + programs.QUARTER: way for name, way in ways.items() if quarters}}
+    measure = functools.partial(measured, ways=arms, nbytes=whole, iters=iters)
+    every = place.records(measure, experiment=NAME, cases=arms, say=say)
     own = runs.in_world(every, "")
-    by_way = runs.by_case(r for r in own if r.nbytes == programs.given(r.case, nbytes))
-    if missing := ways.keys() - by_way.keys():
+    by_way = runs.by_case(r for r in own if r.nbytes == programs.given(r.case, whole))
+    if missing := arms.keys() - by_way.keys():
         raise LookupError(f"no links can be made here, and nobody recorded {sorted(missing)}.")
-    return {name: by_way[name] for name in ways}
+    return {name: by_way[name] for name in arms}
 
 
 def measured(
@@ -113,8 +113,9 @@ def _sent(reports: Sequence[wire.Report], nbytes: int) -> list[list[float]] | No
         return None
 
 
-def moved_by(third: Callable, repairs: Mapping[str, Any], numel: int = 2**18) -> dict[str, float]:
+def moved_by(third: Callable, repairs: Mapping[str, Any]) -> dict[str, float]:
     """Return, by repair, the bytes that four ranks send together in the puzzle's third function."""
+    numel = 2**18
     ranks = launch(programs.metered, third, repairs, numel, world_size=4)
     moved = {}
     for repair, lengths in repairs.items():
@@ -135,13 +136,13 @@ def as_printed(
         third: The third, given the lengths of its tensors; it runs with both repairs.
         floats: Of S, or fewer where memory has no room for the long repair.
     """
-    n, floats = place.world_size, room_for(place, floats)
-    calls = {function.__name__: (function, n, floats) for function in whole_sums}
+    n, room = place.world_size, room_for(place, floats)
+    calls = {function.__name__: (function, n, room) for function in whole_sums}
     for repair, lengths in {"short": (1, 1 / n, 1), "long": (n, 1, n)}.items():
         by_name = dict(zip(("input", "output", "gathered"), lengths, strict=True))
-        calls[f"the third, {repair} repair"] = (third, by_name, floats)
+        calls[f"the third, {repair} repair"] = (third, by_name, room)
     ranks = {name: place.launch(programs.timed, *call) for name, call in calls.items()}
-    options = {"experiment": "printed", "nbytes": 4 * floats}
+    options = {"experiment": "printed", "nbytes": 4 * room}
     return [place.record(name, samples, **options) for name, samples in ranks.items()]
 
 

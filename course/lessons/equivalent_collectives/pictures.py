@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 
 from course.lessons.equivalent_collectives import model
 from course.lessons.equivalent_collectives.model import FIGURES
-from course.runs import in_world
+from course.runs import by_case, in_world
 from labkit.measure import wire
 from labkit.measure.records import Record, Tier
 from labkit.measure.tables import Table
@@ -61,8 +61,7 @@ def times(records: Mapping[str, Record], *, title: str) -> Axes:
 
 def printed(records: Sequence[Record], how: str) -> Axes:
     """Draw the time of each printed function."""
-    by_case = {record.case: record for record in records}
-    return times(by_case, title=f"The printed functions, {how}")
+    return times(by_case(records), title=f"The printed functions, {how}")
 
 
 def done_after(records: Mapping[str, Record]) -> Table:
@@ -80,7 +79,7 @@ def draw(records: Sequence[Record]) -> Figure:
     """Draw a whole run."""
     mine = in_world(records, "")  # the others are for the board
     most = max(record.nbytes for record in mine)
-    largest = {record.case: record for record in mine if record.nbytes == most}
+    largest = by_case(record for record in mine if record.nbytes == most)
     return times(largest, title="Equal results, unequal bytes").figure
 
 

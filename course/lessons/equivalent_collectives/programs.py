@@ -115,8 +115,8 @@ def measure(ways: Mapping[str, Way], nbytes: int, iters: int) -> dict[str, dict[
             wanted = {"right": total(n, numels[name]), "copied": pattern(0, numels[name])}
             equal = {kind: torch.equal(x, values) for kind, values in wanted.items()}
             results[name] = equal | {"report": meter.report}
-        x = torch.zeros(nbytes // 4)
-        calls = [partial(way, x[: numels[name]]) for name, way in ways.items()]
+        whole = torch.zeros(nbytes // 4)
+        calls = [partial(way, whole[: numels[name]]) for name, way in ways.items()]
         for name, samples in zip(ways, collectives.take_turns(calls, iters), strict=True):
             results[name]["samples"] = samples
     return results

@@ -200,9 +200,8 @@ class Ward:
         return Verdict(confirmed, test.state, self._verdict(test, claim, right=right), shown)
 
     def _verdict(self, test: Test, claim: Suspect, *, right: bool) -> str:
-        busy, became = "", f"the suspect {test.state}."
-        if test.judged.disturbed:
-            busy = f" Other programs used {test.judged.others:.1f} CPUs."
+        disturbed = test.judged.disturbed
+        busy = f" Other programs used {test.judged.others:.1f} CPUs." if disturbed else ""
         if test.state == NOT_JUDGED:
             again = "Close other programs and commit again." if busy else "Set the case up anew."
             became = f"not judged, either way. {again}"
@@ -211,6 +210,8 @@ class Ward:
                 f"the suspect {test.state}, and on our calm machine it did not.{busy} What differs "
                 "in your run? The case stays open."
             )
+        else:
+            became = f"the suspect {test.state}."
         if not self.asked:
             became += " You have asked no instrument before: this was a guess."
         elif right and test.state == STANDS:
@@ -299,9 +300,10 @@ class Ward:
         if not self.solved:
             so_far = f" You have tried {len(self.tries)} so far." if self.tries else ""
             return Markdown(f"Still open: what it was is told after the right diagnosis.{so_far}")
-        where, whose = "Suspected there", "A cure of ours; the source has none"
         if case.by_source:
             where, whose = "Found there", "The source's cure"
+        else:
+            where, whose = "Suspected there", "A cure of ours; the source has none"
         paragraphs = [
             f"**It was: {case.suspects[case.culprit].says}**",
             f"You: {self.course()}.",

@@ -59,7 +59,7 @@ def check_relay(relay: Callable[..., None]) -> None:
                 tensor = slots if rank in way[1:-1] else case.data(rank)
                 return tensor, list(way), chunk, case.numel
 
-            case = Case(5, (length,), dtype, make=given, late=0.3 * (length > 1000))
+            case = Case(5, (length,), dtype, make=given, late=0.3 if length > 1000 else 0.0)
             try:  # in a launch of its own: what one case leaves cannot meet the next
                 [(_, ranks)] = trials(relay, [case], by_hand=True, timeout=6.0)
             except CheckFailed as failure:

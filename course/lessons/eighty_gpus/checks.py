@@ -97,8 +97,8 @@ def _hold_sum(tensor: torch.Tensor, case: Case, rank: int) -> None:
     rounded = """every sum is there, and rounded: it went through a type with fewer digits than the
         tensor's. Bytes are saved that way, but not by this exercise's rules"""
     is_close = tensor.shape == total.shape and (tensor - total).abs().max() < total.abs().max() / 50
-    told = {"what": f"rank {rank}, {case}", "meaning": rounded if is_close else short}
-    checking.same_values(tensor, total, **told, mistakes=usual)
+    words = {"what": f"rank {rank}, {case}", "meaning": rounded if is_close else short}
+    checking.same_values(tensor, total, **words, mistakes=usual)
 
 
 def check_placement(place: Callable[[list[int]], Sequence]) -> None:

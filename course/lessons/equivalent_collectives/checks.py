@@ -43,8 +43,8 @@ def check_ring_all_reduce(ring_all_reduce: Callable[[torch.Tensor], None]) -> No
             messages = max(len(run.messages) for run in runs)
             most, rounds = 2 * (case.numel - case.numel // n), 2 * (n - 1)
             expected = f"{case}: at most {most} elements in {rounds} messages sent by a rank"
-            told = f"{busiest:g} elements in {messages} messages by the busiest"
-            hold(busiest <= most and messages <= rounds, expected, told, lean)
+            in_short = f"{busiest:g} elements in {messages} messages by the busiest"
+            hold(busiest <= most and messages <= rounds, expected, in_short, lean)
             if case.numel == BIG:
                 verdict.reached = f"{busiest / case.numel:.4g} S and {messages} messages on 4 ranks"
 
@@ -63,8 +63,8 @@ def check_broadcast_in_turn(broadcast_in_turn: Callable[..., None]) -> None:
             for rank, run in enumerate(runs):
                 pairs = itertools.pairwise(run.messages)
                 in_turn = all(a.waited and a.waited <= b.at for a, b in pairs)
-                told = f"{case}, rank {rank}: a send ends before the next one begins"
-                hold(in_turn, told, "one begins while another is under way", shared)
+                rule = f"{case}, rank {rank}: a send ends before the next one begins"
+                hold(in_turn, rule, "one begins while another is under way", shared)
             n, rounds = case.world_size, count_rounds([run.report for run in runs])
             at_most(rounds, math.ceil(math.log2(n)), what=f"{case}: rounds", meaning=doubles)
             reached[n] = rounds

@@ -123,9 +123,10 @@ def _hold_speed(relay: Callable[..., None]) -> float:
             if best >= FASTER:
                 break
     par = f"at least {FASTER:g} times as fast as the direct link"
-    told = f"{best:.1f} times; one after the other, the two hops would be {FAST / SLOW / 2:g} times"
+    in_turn = FAST / SLOW / 2
+    times = f"{best:.1f} times; one after the other, the two hops would be {in_turn:g} times"
     early = "the hops overlap too little: is something waited for too early? "
-    hold(best >= FASTER, par, told, f"{early}Or is the machine busy?", timed=True)
+    hold(best >= FASTER, par, times, f"{early}Or is the machine busy?", timed=True)
     return best
 
 

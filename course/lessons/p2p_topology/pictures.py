@@ -81,8 +81,8 @@ def by_pairs(records: Sequence[Record], title: str = "A copy between every two")
     names = [str(number) for number in range(count)]
     ax = plots.new_axes("GB/s, from the row to the column", size=(7.2, 1.8 + 0.4 * count))
     plots.matrix(ax, values, rows=names, columns=names, value_format="{:.3g}")
-    told = ", ".join(f"{pair} {rate:.3g}" for pair, rate in rates.items())
-    plots.describe(ax, f"{title}. In GB/s: {told}.")
+    figures = ", ".join(f"{pair} {rate:.3g}" for pair, rate in rates.items())
+    plots.describe(ax, f"{title}. In GB/s: {figures}.")
     return plots.stamp(ax, records[0].tier, records[0].provenance)
 
 

@@ -138,8 +138,8 @@ def check_repair(receivers: Callable[[], Iterable[int]]) -> None:
         hold(chosen <= {*range(5)}, "ranks from 0 to 4", repr(ranks), "there is no such rank")
         mended = schedules.receiving_first(schedules.hanging_programs(), chosen)
         circle = find_deadlock(mended, channel=Channel.BLOCKING)
-        one = "exactly one of two neighbours receives first, or each waits for what the other does"
-        hold(not circle, "programs that end", f"a deadlock:\n{circle}", one)
+        rule = "exactly one of two neighbours receives first, or each waits for what the other does"
+        hold(not circle, "programs that end", f"a deadlock:\n{circle}", rule)
         enough = "every neighbour of a rank that receives first may go on sending first"
         hold(len(chosen) == 2, "two ranks that receive first", f"{len(chosen)}", enough)
 

@@ -117,10 +117,10 @@ def test_a_right_diagnosis_opens_the_fault_and_is_told_with_its_tries(monkeypatc
     right = readings_of(monkeypatch, ward, "cpu", [240, 270, 255])
     assert right.right and "Before it you asked 1 instrument." in right.text
     assert "all_gather_object" in ward.fault() and "average(metrics)" in ward.fault()
-    told = ward.close()
-    assert "92 %" in told and "The source's cure:\n\n```python\ndef " in told
-    assert "diagnosed with 1 instrument, at try 2" in told
-    assert "github.com/bo-ke/llm-internal-medicine/pull/68" in told
+    ending = ward.close()
+    assert "92 %" in ending and "The source's cure:\n\n```python\ndef " in ending
+    assert "diagnosed with 1 instrument, at try 2" in ending
+    assert "github.com/bo-ke/llm-internal-medicine/pull/68" in ending
     guess = Ward(CASES["228-bytes"])
     assert readings_of(monkeypatch, guess, "late", [90, 90, 90]).right
     assert "guessed, at try 1" in guess.course()
@@ -150,8 +150,8 @@ def treated(monkeypatch, costs, values, results=("same", "same"), others=0.0):
     case = replace(CASES["averages"], cost=lambda seen: next(cost))
     ward, cost, value, result = Ward(case, solved=True), iter(costs), iter(values), cycle(results)
     monkeypatch.setattr(Suspect, "read", lambda self, seen: next(value))
-    one = {"rank": 0, "spans": [stretch("metrics", 0, 1)]}
-    monkeypatch.setattr(wards, "play", lambda *_, **options: [one | {"result": next(result)}])
+    rank_0 = {"rank": 0, "spans": [stretch("metrics", 0, 1)]}
+    monkeypatch.setattr(wards, "play", lambda *_, **options: [rank_0 | {"result": next(result)}])
     return ward, ward.treat(lambda metrics: metrics)
 
 
@@ -244,10 +244,10 @@ def test_the_score_says_first_how_many_and_then_what_each_job_was():
     late.solved, late.asked, late.tries = True, ["scheduler"], [wards.Try("cpu", "", "stands")]
     calls.solved = True
     calls.tries = [wards.Try("late", "", "fell"), wards.Try("cpu", "", "stands")]
-    told = cases.score(wards_of)
-    assert told.points == "1 of 3" and "with 1 instrument. 1 without any" in told.how
-    assert [job[:9] for job in told.jobs] == ["✔ Job 1: ", "– Job 2: ", "– Job 3: "]
-    assert told.jobs[2].endswith("still open") and "<b>1 of 3</b>" in told._repr_html_()
+    final = cases.score(wards_of)
+    assert final.points == "1 of 3" and "with 1 instrument. 1 without any" in final.how
+    assert [job[:9] for job in final.jobs] == ["✔ Job 1: ", "– Job 2: ", "– Job 3: "]
+    assert final.jobs[2].endswith("still open") and "<b>1 of 3</b>" in final._repr_html_()
 
 
 def test_a_story_is_told_after_its_vote(capsys, monkeypatch):
@@ -267,9 +267,9 @@ def test_readings_of_windows_and_turns():
     assert read.apart(ranks((0, 1), (0, 1)), "x") == 0
     assert read.apart(ranks((0, 1), (1, 2)), "x") == 100
     turns = [[(i, i + 1), (i + (0.5 if i % 2 else 0), i + 1)] for i in range(10)]
-    one = [{"spans": [stretch("x", *turn[rank], rank) for turn in turns]} for rank in (0, 1)]
-    assert read.late(one, "x") == pytest.approx(25)
-    assert read.always(one, "x") == pytest.approx(100 * 0.25 / 1.5)  # in every second turn only
+    pair = [{"spans": [stretch("x", *turn[rank], rank) for turn in turns]} for rank in (0, 1)]
+    assert read.late(pair, "x") == pytest.approx(25)
+    assert read.always(pair, "x") == pytest.approx(100 * 0.25 / 1.5)  # in every second turn only
 
 
 def test_pauses_are_those_of_every_rank_and_more_than_once():

@@ -70,11 +70,11 @@ def test_the_final_draws_three_faults_and_instruments_tell_them(seed):
         assert ward.diagnose(ward.letter(case.culprit), "seen").right
         if case.culprit == "late":
             assert late_rank(ward, case.fault["rank"])
-    told = score(wards)
+    final = score(wards)
     how = "at the first diagnosis, with no instruments. 3 without any instrument: guessed."
-    assert (told.points, told.how, len(told.jobs)) == ("3 of 3", how, 3)
+    assert (final.points, final.how, len(final.jobs)) == ("3 of 3", how, 3)
     first = wards[0].case
-    assert told.jobs[0].startswith(f"✔ Job 1: {first.suspects[first.culprit].says} Guessed")
+    assert final.jobs[0].startswith(f"✔ Job 1: {first.suspects[first.culprit].says} Guessed")
 
 
 UNUSABLE = [

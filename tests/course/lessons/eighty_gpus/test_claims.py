@@ -28,31 +28,31 @@ def test_cards_that_carry_multiply_the_bandwidth_and_a_slower_run_does_not(cards
 
 
 def test_arms_are_found_by_their_way_and_cards_whatever_they_are_called(monkeypatch):
-    asked = []
+    measured = []
 
     def records(place, measure, *, cases, **kept):
-        asked.append((place.ranks_per_host, cases))
+        measured.append((place.ranks_per_host, cases))
         return [RUNS[place.ranks_per_host][case] for case in cases]
 
     monkeypatch.setattr(experiment.Place, "records", records)
     chosen = {"mine": (4, EACH), "two cards": (2, ONE), "added": (4, ONE)}
     arms = {name: {"cards": cards, "way": way} for name, (cards, way) in chosen.items()}
-    found = experiment.measure(arms)
-    assert [*found] == [*arms] and found["added"] is RUNS[4][ONE]
-    assert asked == [(4, [EACH, ONE]), (2, [ONE])]
-    assert len(experiment.table(found).rows) == 3
+    by_arm = experiment.measure(arms)
+    assert [*by_arm] == [*arms] and by_arm["added"] is RUNS[4][ONE]
+    assert measured == [(4, [EACH, ONE]), (2, [ONE])]
+    assert len(experiment.table(by_arm).rows) == 3
 
 
 def test_the_cards_carried_what_the_formulas_say():
-    for cards, found in RUNS.items():
+    for cards, ways in RUNS.items():
         n = 3 * cards
-        part = found[EACH].nbytes / programs.METERED
+        part = ways[EACH].nbytes / programs.METERED
         headers = 2 * (n - 1) * 144 / part  # of gloo's, in each message: much where these are small
         for case, share, more in ((ONE, 1, 0), (EACH, cards, headers)):
-            most = max(found[case].values["carried"]) - more
+            most = max(ways[case].values["carried"]) - more
             assert abs(most * share / (2 * (n - 1) / n) - 1) < 0.01
         if cards > 1:
-            assert abs(max(found[LEVELS].values["carried"]) * cards / (4 / 3) - 1) < 0.01
+            assert abs(max(ways[LEVELS].values["carried"]) * cards / (4 / 3) - 1) < 0.01
 
 
 @mark.parametrize(("servers", "cards"), [(3, 2), (2, 4), (5, 3)])

@@ -29,12 +29,12 @@ def busbw(collective, hosts, gpus, column="busbw_gbs"):
 
 
 def test_the_script_reads_tests_slots_in_the_order_of_ranks_and_failures():
-    (first, slots, found, end), (second, nobody, nothing, error) = eighty_gpus_data.tests(RAW)
+    (first, slots, figures, end), (second, nobody, nothing, error) = eighty_gpus_data.tests(RAW)
     assert (first, second) == ("alltoall", "sendrecv")
     assert (end, error) == ("cut off", WARM_UP)
     assert slots == {1: ["9d"], 2: ["43", "52"]}
-    assert found[2**25] == ["1382.27", "22.76", "23.23"]
-    assert found[2**34] == ["1.6e+07", "1.09", "1.03"]
+    assert figures[2**25] == ["1382.27", "22.76", "23.23"]
+    assert figures[2**34] == ["1.6e+07", "1.09", "1.03"]
     assert nobody == {} and nothing == {}
 
 
@@ -70,10 +70,10 @@ def test_34_failures_are_five_pairs_and_thirteen_of_one_kind():
 
 
 def test_more_senders_bring_more_into_a_sick_slot():
-    found = {(row[0], row[1]): (row[2], *row[4:]) for row in logs.by_senders().rows}
-    assert [found["sendrecv", gpus] for gpus in (4, 1)] == [(1, 0.87, 1.12), (1, 0.79, 0.98)]
+    into_slot = {(row[0], row[1]): (row[2], *row[4:]) for row in logs.by_senders().rows}
+    assert [into_slot["sendrecv", gpus] for gpus in (4, 1)] == [(1, 0.87, 1.12), (1, 0.79, 0.98)]
     more = [(8, 2.74, 3.94), (4, 1.86, 2.65), (1, 0.77, 1.02)]
-    assert [found["alltoall", senders] for senders, *_ in more] == more and len(found) == 5
+    assert [into_slot["alltoall", senders] for senders, *_ in more] == more and len(into_slot) == 5
 
 
 def test_host_8_is_far_from_its_own_group_at_every_size():
@@ -110,11 +110,11 @@ def test_the_board_points_at_whoever_is_guilty(guilty):
 
 
 def test_the_two_sorts_are_told_in_words_and_the_matrix_is_folded_behind_them(book):
-    told = " ".join(evidence.in_words(seventeen_hosts()).split())
-    assert "5 pairs of hosts: 2-8, 3-8, 5-16, 7-16, 8-9." in told
-    assert "Of their 30 planned tests 21 failed, and 6 never began. The other 3" in told
-    assert "the other 13. All of them are alltoall with 4 GPUs" in told
-    assert "13 of them have" in told
+    words = " ".join(evidence.in_words(seventeen_hosts()).split())
+    assert "5 pairs of hosts: 2-8, 3-8, 5-16, 7-16, 8-9." in words
+    assert "Of their 30 planned tests 21 failed, and 6 never began. The other 3" in words
+    assert "the other 13. All of them are alltoall with 4 GPUs" in words
+    assert "13 of them have" in words
     page = evidence.tribunal().html("What is left is c.")
     assert page.startswith("<p><b>What is left is c.</b></p><details>") and "3 and 1 places" in page
 
@@ -152,7 +152,7 @@ def test_host_3_got_its_upper_four_gpus_in_most_of_its_tests():
 
 def fast(collective, gpus):
     """The figures of fast tests: True: each message stays in its group and comes from its rail."""
-    found = {True: [], False: []}
+    by_kind = {True: [], False: []}
     for test in select(seventeen_hosts(), collective=collective, gpus_per_host=gpus):
         own = dict(zip(test.pair, test.gpus, strict=True))
         stays = all(
@@ -160,8 +160,8 @@ def fast(collective, gpus):
             for src, to, slot in test.messages()
         )
         if not test.is_slow:
-            found[stays].append(test.busbw["16GiB"])
-    return found
+            by_kind[stays].append(test.busbw["16GiB"])
+    return by_kind
 
 
 def test_a_quiet_witness_messages_that_stay_on_rail_and_group_are_faster():
@@ -175,8 +175,8 @@ def test_a_quiet_witness_messages_that_stay_on_rail_and_group_are_faster():
 
 def test_elsewhere_the_second_layer_costs_nothing_that_shows():
     for kind, medians in ((("sendrecv", 1), [13.53, 13.56]), (("alltoall", 4), [23.075, 23.0])):
-        found = fast(*kind)
-        both = [statistics.median(found[stays]) for stays in (True, False)]
+        by_kind = fast(*kind)
+        both = [statistics.median(by_kind[stays]) for stays in (True, False)]
         assert both == pytest.approx(medians, abs=0.001)
 
 
@@ -193,9 +193,9 @@ def test_slow_gets_slower_with_size_and_no_size_hides_it():
 
 
 def test_rails_and_the_law_of_alltoall():
-    one, *more = [(g, busbw("all_reduce", 10, g)[-1]) for g in (1, 2, 4, 8)]
-    assert (one[1], more[2][1]) == (SOURCES["one_card"].value, SOURCES["eight_cards"].value)
-    assert [gbs / one[1] for _, gbs in more[:2]] == pytest.approx([2, 4], rel=0.01)
+    first, *more = [(g, busbw("all_reduce", 10, g)[-1]) for g in (1, 2, 4, 8)]
+    assert (first[1], more[2][1]) == (SOURCES["one_card"].value, SOURCES["eight_cards"].value)
+    assert [gbs / first[1] for _, gbs in more[:2]] == pytest.approx([2, 4], rel=0.01)
     single = busbw("alltoall", 10, 1)[-1]
     assert single == pytest.approx(44.7, abs=0.05)
     for g, _ in more:
@@ -273,8 +273,8 @@ SUSPECTS = [(..., "9d", "this cell's guess"), ("9d", "9d", "your suspect")]
 @pytest.mark.parametrize(("suspect", "slot", "whose"), SUSPECTS)
 def test_a_suspect_accuses_the_hosts_in_which_it_is_alone_and_slow(suspect, slot, whose):
     sendrecv = select(seventeen_hosts(), collective="sendrecv")
-    found, accused, table = logs.by_host(suspect, sendrecv)
-    assert found == slot and whose in table.title and {*accused} == NINE
+    its_slot, accused, table = logs.by_host(suspect, sendrecv)
+    assert its_slot == slot and whose in table.title and {*accused} == NINE
 
 
 def test_the_matrix_has_the_hosts_of_a_group_side_by_side():

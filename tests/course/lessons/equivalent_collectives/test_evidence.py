@@ -31,22 +31,22 @@ LOADS = [
 
 @pytest.mark.parametrize("whole, quarter, state", LOADS)
 def test_a_loaded_machine_does_not_read_as_rounds(whole, quarter, state):
-    asked = evidence.INVESTIGATION.empty()
+    board = evidence.INVESTIGATION.empty()
     plain = {"ONE": [0.1] * 3, "TWO": [0.1 + whole] * 3, "ONE_4": [0.025] * 3}
-    evidence.rounds(asked, made_up(**plain, TWO_4=[0.025 + more for more in quarter]))
-    assert asked.state("b") == state
+    evidence.rounds(board, made_up(**plain, TWO_4=[0.025 + more for more in quarter]))
+    assert board.state("b") == state
 
 
 def test_without_an_excess_order_and_sums_are_not_judged():
     records = made_up(ONE=[0.1] * 3, TWO=[0.098] * 3, FIRST=[0.05] * 3, SECOND=[0.05] * 3)
-    asked = evidence.INVESTIGATION.empty()
-    evidence.order(asked, records)
-    evidence.sums(asked, [0.002] * 5, records)
-    assert asked.state("a") == asked.state("d") == "not judged"
+    board = evidence.INVESTIGATION.empty()
+    evidence.order(board, records)
+    evidence.sums(board, [0.002] * 5, records)
+    assert board.state("a") == board.state("d") == "not judged"
 
 
 def test_equal_bytes_refute_bytes_whatever_the_clock_says():
-    asked = evidence.INVESTIGATION.empty()
+    board = evidence.INVESTIGATION.empty()
     by_way = {evidence.ONE: 1.5, evidence.FIRST: 0.75, evidence.SECOND: 0.75}
-    evidence.sent(asked, by_way, made_up(ONE=[0.1, 0.1, 0.1], TWO=[0.15, 0.1, 0.3]))
-    assert asked.state("c") == "fell"
+    evidence.sent(board, by_way, made_up(ONE=[0.1, 0.1, 0.1], TWO=[0.15, 0.1, 0.3]))
+    assert board.state("c") == "fell"

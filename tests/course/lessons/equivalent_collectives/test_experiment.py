@@ -51,20 +51,20 @@ def test_every_record_says_what_it_is(local):
 
 def test_whole_and_quarter_take_turns_in_one_run():
     ways = {name: experiment.WAYS[name] for name in (evidence.ONE, evidence.TWO)}
-    found = experiment.compare(ways, nbytes=SMALL, quarters=True, place=LOCAL, iters=3)
-    assert {name: r.nbytes for name, r in found.items()} == {
+    records = experiment.compare(ways, nbytes=SMALL, quarters=True, place=LOCAL, iters=3)
+    assert {name: r.nbytes for name, r in records.items()} == {
         name + part: SMALL / (4 if part else 1) for part in ("", evidence.QUARTER) for name in ways
     }
-    assert all(r.values["right"] and len(r.seconds) == 3 for r in found.values())
+    assert all(r.values["right"] and len(r.seconds) == 3 for r in records.values())
 
 
 def test_without_links_the_recorded_run_is_shown(monkeypatch, capsys):
     monkeypatch.setenv("LABKIT_NO_FABRIC", "test")
     assert list(experiment.compare(ALL)) == list(ALL)
-    found = experiment.compare(programs.WAYS, quarters=True)
-    assert list(found) == [name + part for part in ("", evidence.QUARTER) for name in programs.WAYS]
-    assert {record.tier for record in found.values()} == {Tier.RECORDED}
-    assert found["all_reduce, S/4"].nbytes == experiment.NBYTES / 4
+    runs = experiment.compare(programs.WAYS, quarters=True)
+    assert list(runs) == [name + part for part in ("", evidence.QUARTER) for name in programs.WAYS]
+    assert {record.tier for record in runs.values()} == {Tier.RECORDED}
+    assert runs["all_reduce, S/4"].nbytes == experiment.NBYTES / 4
     assert "Shown instead" in capsys.readouterr().out
     with pytest.raises(LookupError, match="nobody recorded"):
         experiment.compare({"all_reduce": dist.all_reduce, "other": print})
@@ -91,7 +91,7 @@ def test_each_claim_can_fail():
     CELLS.hold("control-verdict", true=true, false=false, words="as long as one all_reduce")
     spread = {record.case: record for record in KEPT if record.case in programs.TREES}
     slow = spread | {"in turn": spread["gloo's broadcast"]}
-    true, false = ({"spread": one} for one in (spread, slow))
+    true, false = ({"spread": ways} for ways in (spread, slow))
     CELLS.hold("turn-verdict", true=true, false=false, words="after two thirds of the time")
 
 

@@ -85,21 +85,21 @@ WRONG_TASKS = [
 
 @pytest.mark.parametrize(("task", "words"), WRONG_TASKS)
 def test_a_task_that_is_not_the_ranks_is_shown_with_its_stage(task, words):
-    told = refusal(checks.check_inference_program, partial(answers.forward, task=task))
-    assert words in told and "Task('F', " in told
+    message = refusal(checks.check_inference_program, partial(answers.forward, task=task))
+    assert words in message and "Task('F', " in message
 
 
 def test_a_hang_shows_the_learners_lines_alone(monkeypatch):
     monkeypatch.setattr(checking, "patience", lambda seconds: 2.0)
-    told = refusal(checks.check_consume, answers.asks_whether_it_has_arrived)
-    assert "False until its wait() has returned" in told and "in asks_whether" in told
-    assert "site-packages" not in told and "/checks.py" not in told
+    message = refusal(checks.check_consume, answers.asks_whether_it_has_arrived)
+    assert "False until its wait() has returned" in message and "in asks_whether" in message
+    assert "site-packages" not in message and "/checks.py" not in message
 
 
 def test_a_receive_that_is_missing_is_not_called_late():
-    told = refusal(checks.check_inference_program, answers.receives_named_as_its_own_sends)
-    assert "F0 0→1, which F0 needs" in told and "activation(0, k)" in told
-    assert "post the receive earlier" not in told
+    message = refusal(checks.check_inference_program, answers.receives_named_as_its_own_sends)
+    assert "F0 0→1, which F0 needs" in message and "activation(0, k)" in message
+    assert "post the receive earlier" not in message
 
 
 WRONG_FIGURES = [

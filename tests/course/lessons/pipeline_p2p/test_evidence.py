@@ -60,7 +60,7 @@ def test_one_task_earlier_takes_what_the_reply_says():
 
 def test_the_frame_lasts_as_long_as_b0_on_either_links():
     for case in (experiment.MYSTERY, experiment.FASTER):
-        frames = [1e3 * one["frame"] for one in KNOWN[str(case)].values["rounds"]]
+        frames = [1e3 * each["frame"] for each in KNOWN[str(case)].values["rounds"]]
         assert 24 < median(frames) < 27
 
 

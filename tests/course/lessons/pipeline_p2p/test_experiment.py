@@ -41,9 +41,9 @@ def test_every_channel_computes_the_same_gradients_to_the_last_bit():
         if channel is not Channel.BLOCKING
     ]
     expected = train_alone(FAST, stages=3, micro_batches=4)
-    for found, wanted in zip(launch(train, runs, world_size=3), expected, strict=True):
-        assert len(found) == 18 and wanted.abs().sum() > 0
-        assert all(torch.equal(notes.gradients, wanted) for notes in found)
+    for steps, wanted in zip(launch(train, runs, world_size=3), expected, strict=True):
+        assert len(steps) == 18 and wanted.abs().sum() > 0
+        assert all(torch.equal(notes.gradients, wanted) for notes in steps)
 
 
 def test_gradients_agree_with_autograd():
@@ -78,8 +78,8 @@ def test_an_input_that_lies_ready_is_found_only_where_its_rank_is_idle():
 def test_without_links_it_is_the_recorded_run_or_one_on_loopback(monkeypatch):
     monkeypatch.setenv("LABKIT_NO_FABRIC", "1")
     lines = []
-    found = experiment.run(progress=lines.append)
-    assert {record.tier for record in found} == {"RECORDED"} and "(RECORDED)" in lines[-1]
+    records = experiment.run(progress=lines.append)
+    assert {record.tier for record in records} == {"RECORDED"} and "(RECORDED)" in lines[-1]
     mine = Case("eager 1f1b", Channel.ORDERED, (0, 1, 1))
     before, after = experiment.pipelines(ORDERED, mine, rounds=1, say=lines.append)
     assert {before.tier, after.tier} == {"MEASURED"} and "on loopback instead" in lines[-1]

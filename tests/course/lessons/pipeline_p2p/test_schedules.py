@@ -56,19 +56,19 @@ def test_receives_earlier_suit_eager_1f1b_alone_and_not_too_far(build, ahead):
 
 def test_naive_1f1b_deadlocks_in_every_order_but_per_direction_by_tag_or_by_puts():
     ranks = programs(one_f_one_b(stages=4, micro_batches=4), batched=False)
-    found = {channel: find_deadlock(ranks, channel=channel) for channel in Channel}
-    ends = [channel for channel in Channel if not found[channel]]
+    deadlocks = {channel: find_deadlock(ranks, channel=channel) for channel in Channel}
+    ends = [channel for channel in Channel if not deadlocks[channel]]
     assert ends == [Channel.DIRECTION, Channel.TAGGED, Channel.PUT]
 
 
 def test_a_transfer_that_does_not_stand_once_at_both_ends_is_named():
     lonely = schedules.activation(0, 3)
-    one, two = (Batch((lonely,)),), (Batch((lonely,)), Batch((lonely,)))
+    once, twice = (Batch((lonely,)),), (Batch((lonely,)), Batch((lonely,)))
     for ranks, words in (
-        ([one, ()], "stands 0 times in the program of rank 1, not 1"),
-        ([(), one], "stands 0 times in the program of rank 0, not 1"),
-        ([two, one], "stands 2 times in the program of rank 0, not 1"),
-        ([one, one, one], "stands 1 times in the program of rank 2, not 0"),
+        ([once, ()], "stands 0 times in the program of rank 1, not 1"),
+        ([(), once], "stands 0 times in the program of rank 0, not 1"),
+        ([twice, once], "stands 2 times in the program of rank 0, not 1"),
+        ([once, once, once], "stands 1 times in the program of rank 2, not 0"),
     ):
         with pytest.raises(InvalidProgram, match=f"F3 0→1 {words}"):
             schedules.check_programs(ranks)

@@ -108,10 +108,8 @@ class Notebook(IPyNbFile):
                 patch.setenv(name, value)
             manager = functools.partial(nbval.kernel.KernelManager, **sockets)
             patch.setattr(nbval.kernel, "KernelManager", manager)
-            # Elsewhere torch does not survive a fork; another kernel has another Python.
-            if sys.platform == "linux" and self.config.option.nbval_current_env:
-                launch_kernel = functools.partial(kernels.launch_kernel, forker(self.config))
-                patch.setattr(provisioner, "launch_kernel", launch_kernel)
+            if self.config.option.nbval_current_env:  # another kernel has another Python
+                fork_kernels(patch, self.config)
             super().setup()
 
     def teardown(self):
@@ -212,6 +210,13 @@ class Whole(Reported, pytest.Item):
         }
         if found := list(spine.given_away(files.read(self.path), results)):
             pytest.fail("; ".join(found), pytrace=False)
+
+
+def fork_kernels(patch, config):
+    """Let kernels be forked, but where torch does not survive a fork."""
+    if sys.platform == "linux":
+        launch_kernel = functools.partial(kernels.launch_kernel, forker(config))
+        patch.setattr(provisioner, "launch_kernel", launch_kernel)
 
 
 @functools.cache

@@ -7,6 +7,7 @@ import nbformat
 from pytest import mark
 
 from course.notebooks import files
+from tests.nbval_cells import fork_kernels
 from tests.ranks.nodes import MARKS, ROOT
 
 pytestmark = mark.slow
@@ -16,7 +17,10 @@ def blocks(page):
     return re.findall(r"^```python\n(.*?)^```", (ROOT / page).read_text(), re.M | re.S)
 
 
-def test_the_readmes_cell_and_the_page_run_whatever_torchrun_left_in_the_environment(monkeypatch):
+def test_the_readmes_cell_and_the_page_run_whatever_torchrun_left_in_the_environment(
+    monkeypatch, pytestconfig
+):
+    fork_kernels(monkeypatch, pytestconfig)
     for name, value in MARKS.items():
         monkeypatch.setenv(name, value)
     (first,) = blocks("README.md")

@@ -43,9 +43,9 @@ WRONG = {2: "def best_cap():\n    return 'z'"}
 ENDLESS = {1: "import time\nwhile True:\n    time.sleep(1)"}
 
 
-def told(command):
+def told(command, **variables):
     """Run a command; return its exit status and the line of each cell."""
-    done = python(*command.split()[1:], "-p", "no:cacheprovider", timeout=250)
+    done = python(*command.split()[1:], "-p", "no:cacheprovider", timeout=250, **variables)
     return done.returncode, done.stdout
 
 
@@ -56,26 +56,30 @@ def test_the_pages_show_the_commands():
 
 @mark.slow
 @mark.timeout(250)
-def test_a_learner_and_an_instructor_type_what_the_pages_show(tmp_path):
+def test_a_learner_types_what_the_pages_show(tmp_path):
     """In a clone of their own."""
     clone = tmp_path / "clone"
     shutil.copytree(ROOT, clone, ignore=shutil.ignore_patterns(".*", "work", "build", "notebooks"))
-    for folder in ("exercises", "hand-ins"):
-        hand_in(clone / "work" / folder, RIGHT)
-    for command in (LEARNER, INSTRUCTOR):
-        done = python(*command.split()[1:], cwd=clone, PYTHONPATH=str(clone))
-        assert re.search(r"=+ 5 failed, \d+ passed", done.stdout), done.stdout
-        assert "exercise 2.3: not attempted yet" in done.stdout
-    judged = ElementTree.parse(clone / "work/hand-ins.xml").getroot()
-    assert judged.find("testsuite").get("failures") == "5"
+    hand_in(clone / "work" / "exercises", RIGHT)
+    done = python(*LEARNER.split()[1:], cwd=clone, PYTHONPATH=str(clone))
+    assert re.search(r"=+ 5 failed, \d+ passed", done.stdout), done.stdout
+    assert "exercise 2.3: not attempted yet" in done.stdout
 
 
-REFUSAL = """
-import time
+NOTE = """
+import os, time
+
+def note(name, seconds=0.2):
+    start = time.time()
+    time.sleep(seconds)
+    with open(os.environ["NOTES"], "a") as file:
+        print(name, start, time.time(), file=file)
+"""
+REFUSAL = f"""{NOTE}
 open("began", "w").close()
 from course.checks.checking import CheckFailed
-time.sleep(0.5)
-raise CheckFailed("at most 1 s", "2 s", "what it means", timed={timed})
+note("refusal", 0.5)
+raise CheckFailed("at most 1 s", "2 s", "what it means", timed={{timed}})
 """
 BUSY = """
 import os, time
@@ -84,22 +88,49 @@ while not os.path.exists(os.environ["BEGAN"]):
 while time.process_time() < 5:
     pass
 """
+TOY = f"""{NOTE}
+from pytest import mark
+
+def test_any(): note("any")
+
+@mark.alone
+def test_alone(): note("alone")
+
+def test_other(): note("other")
+"""
+
+
+@fixture(scope="module")
+def dealt(hand_ins):
+    """What two processes print of a folder beside another program, and when tests and cells ran."""
+    folder = hand_ins / "dealt"
+    notebook = lesson(REFUSAL.format(timed=True), REFUSAL.format(timed=False))
+    files.write(notebook, folder / "timed.ipynb")
+    for name in "ab":
+        files.write(lesson(NOTE, *["note('cell')"] * 9), folder / f"{name}.ipynb")
+        (folder / f"test_{name}.py").write_text(TOY)
+    notes = folder / "notes"
+    with started(BUSY, BEGAN=str(folder / "began")) as busy:
+        status, text = told(f"python -m pytest -n 2 --nbval-lax {folder}", NOTES=str(notes))
+        busy.kill()
+    assert status == 1
+    assert re.search(r"1 failed, 28 passed, 2 skipped", text), text
+    return text, [line.split() for line in notes.read_text().splitlines()]
 
 
 @mark.slow
-def test_beside_other_programs_only_what_a_clock_refuses_is_not_judged(hand_ins):
-    """In two processes, each notebook in one kernel."""
-    notebook = lesson(REFUSAL.format(timed=True), REFUSAL.format(timed=False))
-    files.write(notebook, hand_ins / "dealt" / "timed.ipynb")
-    for name in "ab":
-        files.write(lesson("a = 1", *["a"] * 9), hand_ins / "dealt" / f"{name}.ipynb")
-    with started(BUSY, BEGAN=str(hand_ins / "dealt" / "began")) as busy:
-        status, text = told(f"python -m pytest -n 2 --nbval-lax {hand_ins / 'dealt'}")
-        busy.kill()
-    assert status == 1
-    assert re.search(r"1 failed, 22 passed, 2 skipped", text), text
-    shown = text.partition("judged on this machine")[2]
+def test_beside_other_programs_only_what_a_clock_refuses_is_not_judged(dealt):
+    shown = dealt[0].partition("judged on this machine")[2]
     assert "not judged: other programs used" in shown and "usually means what it means" in shown
+
+
+@mark.slow
+def test_what_measures_runs_alone(dealt):
+    spans = [(name, float(start), float(end)) for name, start, end in dealt[1]]
+    assert len(spans) == 26
+    meets = [[other for other, s, e in spans if s < end and start < e] for _, start, end in spans]
+    assert all(names == ["alone"] or "alone" not in names for names in meets), spans
+    assert any(len(names) > 1 for names in meets), "others do overlap"
 
 
 @mark.slow
@@ -177,42 +208,3 @@ def test_where_nobody_can_answer_gates_are_open_and_one_line_says_so(tmp_path, m
     first = "".join(out.get("text", "") for out in first)
     assert "Nobody can answer here" in first and first.endswith("seen\n")
     assert [out.text for out in second] == ["seen\n"]
-
-
-TOY = """
-import os, time
-from pathlib import Path
-from pytest import mark
-
-def note(name):
-    start = time.time()
-    time.sleep(0.2)
-    with Path(os.environ["NOTES"]).open("a") as file:
-        file.write(f"{name} {start} {time.time()}\\n")
-
-def test_any(): note("any")
-
-@mark.alone
-def test_alone(): note("alone")
-
-def test_other(): note("other")
-"""
-
-
-@mark.slow
-def test_what_measures_runs_alone(tmp_path):
-    """Two processes, three files: nothing overlaps with a test that is alone."""
-    for name in ("conftest.py", "pyproject.toml"):
-        shutil.copy(ROOT / name, tmp_path)
-    for place in range(3):
-        (tmp_path / f"test_{place}.py").write_text(TOY)
-    command = ["-m", "pytest", "-n", "2", "--dist", "loadfile", "-p", "no:cacheprovider", "."]
-    notes = tmp_path / "notes"
-    done = python(*command, cwd=tmp_path, NOTES=str(notes))
-    assert done.returncode == 0, done.stdout + done.stderr
-    ran = [line.split() for line in notes.read_text().splitlines()]
-    spans = [(name, float(start), float(end)) for name, start, end in ran]
-    assert len(spans) == 9
-    meets = [[other for other, s, e in spans if s < end and start < e] for _, start, end in spans]
-    assert all(names == ["alone"] or "alone" not in names for names in meets), spans
-    assert any(len(names) > 1 for names in meets), "others do overlap"

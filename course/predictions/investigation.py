@@ -28,7 +28,7 @@ from course import catalogue
 from course.predictions import ledger_file
 from course.predictions.board import Board, Experiment
 from course.predictions.judging import outcome, outcomes
-from course.runs import Say, quiet
+from course.runs import quiet
 from labkit.measure.records import Record
 
 __all__ = ["Board", "Experiment", "Investigation", "outcome", "outcomes"]
@@ -60,9 +60,9 @@ class Investigation:
         question = ledger_file.entry(self.key).question
         return Board(question, self.suspects, self.experiments, apart=self.apart, key=self.key)
 
-    def empty(self, say: Say = quiet) -> Board:
+    def empty(self) -> Board:
         """Return the board without a vote, before any experiment."""
-        return Board(self.question, self.suspects, self.experiments, apart=self.apart, say=say)
+        return Board(self.question, self.suspects, self.experiments, apart=self.apart, say=quiet)
 
     def recorded(self, world: str = "") -> Board:
         """Return the board of our calm run, or of the world in which a suspect is guilty."""

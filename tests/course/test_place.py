@@ -8,8 +8,7 @@ from pytest import fixture, mark, raises, skip
 
 from course import catalogue
 from course.notebooks import tree
-from course.place import Place, launch, on_gpus
-from labkit import device
+from course.place import Place, on_gpus
 from labkit.fabric.errors import FabricUnavailable
 from labkit.fabric.fabric import Fabric
 from labkit.measure import records, timing
@@ -72,17 +71,6 @@ def test_without_links_what_was_recorded_of_the_place_is_shown(monkeypatch, caps
     for another in (Place(3, "1gbit"), Place(2, "1gbit", ranks_per_host=2)):
         with raises(LookupError, match="nothing of Place"):
             another.records(measure, experiment=NAME)
-
-
-def test_beside_gpus_a_lesson_launches_on_the_cpu(monkeypatch):
-    def asked():
-        return dist.get_backend_config(), str(device()), torch.cuda.is_initialized()
-
-    monkeypatch.setattr("labkit.ranks.machine.gpu_count", lambda: 8)
-    [(backend, there, is_started)] = launch(asked, world_size=1)
-    assert "nccl" not in backend and (there, is_started) == ("cpu", False)
-    with raises(ValueError, match="needs 9 GPUs"):
-        launch(asked, world_size=9, backend="nccl")
 
 
 def test_nobody_in_the_course_takes_the_kits_launch_but_where_gpus_are_meant():

@@ -201,9 +201,9 @@ def confinement(reading, *, size=size, throttles=throttles):
     most, period = (reading.cpu_max or "max 100000").split()
     cpus = mask if most == "max" else min(mask, int(most) / int(period))
 
-    old, new = counters(reading.stat_before), counters(reading.stat_after)
+    earlier, later = counters(reading.stat_before), counters(reading.stat_after)
     names = "nr_periods", "nr_throttled"
-    if throttles(*(new.get(name, 0) - old.get(name, 0) for name in names)):
+    if throttles(*(later.get(name, 0) - earlier.get(name, 0) for name in names)):
         return "quota", cpus
     if waiting < on_cpu / 2:
         return "none", cpus

@@ -37,11 +37,10 @@ def seen(program, *args):
     """Which calls a program makes, and the spans that it traces or how many times it returns."""
     with CallLog() as log:
         result = program(*args)
+    calls = [(call.kind, call.nbytes) for call in log.calls]
     if isinstance(result, RankTrace):
-        result = sorted((span.step, span.name) for span in result.spans)
-    else:
-        result = [len(times) for times in result]
-    return [(call.kind, call.nbytes) for call in log.calls], result
+        return calls, sorted((span.step, span.name) for span in result.spans)
+    return calls, [len(times) for times in result]
 
 
 SIZES = (programs.CAP, 1, 32, 2)

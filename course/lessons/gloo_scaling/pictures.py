@@ -1,6 +1,5 @@
 """Pictures of lesson 01: time against pairs, the asker's and ours."""
 
-import contextlib
 from collections.abc import Mapping, Sequence
 from statistics import median
 
@@ -65,27 +64,38 @@ def _stamped(ax: Axes, records: Sequence[Record], *tiers: str) -> Axes:
 
 def arms(records: Sequence[Record], bet: str) -> Axes:
     """Draw an experiment's arms, and where the bet on it belongs: bytes a second of A, or times."""
-    part, scale = records[0].params["part"], 0.0
+    part = records[0].params["part"]
     title = f"{part}: {evidence.INVESTIGATION.experiments[part].what}"
     if part == "A":
-        rates = [[rate / 1e6 for rate in evidence.carried(record)] for record in records]
-        size = (9, 1.4 + 0.42 * len(records))
-        ax = plots.new_axes(title, x="All ranks together send", xunit="MB/s", size=size)
-        names, middle = [record.case for record in records], [*map(median, rates)]
-        band = {"low": list(map(min, rates)), "high": list(map(max, rates))}
-        plots.bars(ax, names, middle, **band, value_format="{:.0f}")
-        texts = [f"{name} {rate:.0f} MB/s" for name, rate in zip(names, middle, strict=True)]
-        plots.describe(ax, f"{title}. {'; '.join(texts)}.")
-        _stamped(ax, records, records[0].tier)
-        scale = max(middle) / 100
+        ax = _rates(records, title)
     else:
-        how = {"x": "Time per call", "unit": "µs", "value_format": "{:.0f}"}
-        ax = plots.ladder(records, title=title, **how)
-        with contextlib.suppress(LookupError):  # of an arm that the verdict will name
-            scale = 1e6 * evidence.reference(records) / (100 if part == "B" else 1)
-    if scale:
-        mark(ax, bet, axis="x", scale=scale)
+        ax = plots.ladder(records, title=title, x="Time per call", unit="µs", value_format="{:.0f}")
+    try:
+        scale = _of_one(records)
+    except LookupError:
+        return ax  # the verdict will name the arm that is missing
+    mark(ax, bet, axis="x", scale=scale)
     return ax
+
+
+def _rates(records: Sequence[Record], title: str) -> Axes:
+    rates = [[rate / 1e6 for rate in evidence.carried(record)] for record in records]
+    size = (9, 1.4 + 0.42 * len(records))
+    ax = plots.new_axes(title, x="All ranks together send", xunit="MB/s", size=size)
+    names, middle = [record.case for record in records], [*map(median, rates)]
+    band = {"low": list(map(min, rates)), "high": list(map(max, rates))}
+    plots.bars(ax, names, middle, **band, value_format="{:.0f}")
+    texts = [f"{name} {rate:.0f} MB/s" for name, rate in zip(names, middle, strict=True)]
+    plots.describe(ax, f"{title}. {'; '.join(texts)}.")
+    return _stamped(ax, records, records[0].tier)
+
+
+def _of_one(records: Sequence[Record]) -> float:
+    """Return where on the axis a bet of 1 lies: in A and B it is a percentage, else a multiple."""
+    part = records[0].params["part"]
+    if part == "A":
+        return max(median(evidence.carried(record)) for record in records) / 1e6 / 100
+    return 1e6 * evidence.reference(records) / (100 if part == "B" else 1)
 
 
 def growing(records: Sequence[Record]) -> Axes:

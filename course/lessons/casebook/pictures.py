@@ -66,8 +66,8 @@ def panel(ward: Ward) -> None:
             source = f"<pre>{escape(ward.fault())}</pre>"
             add(f"<p>{mend}<code>treat(your_function)</code>.</p>{source}")
         course = ward.course()
-        course = f"{course[0].upper()}{course[1:]}. Your reason: {reason}."
-        return Reply(f"{became}: see the board below. {course}")
+        sentence = f"{course[0].upper()}{course[1:]}."
+        return Reply(f"{became}: see the board below. {sentence} Your reason: {reason}.")
 
     asks = Form(
         "course-ward-asks",

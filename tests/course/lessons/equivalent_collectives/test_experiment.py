@@ -83,16 +83,17 @@ RUNS = {record.case: record for record in KEPT if record.nbytes == experiment.NB
 def test_each_claim_can_fail():
     busiest = {name: max(map(sum, record.values["matrix"])) for name, record in RUNS.items()}
     halved = busiest | {"reduce_scatter": busiest["reduce_scatter"] / 2}
-    given = {"runs": RUNS, "board": None, "longer": 1.5}
-    true, false = (given | {"busiest": most} for most in (busiest, halved))
-    CELLS.hold("verdict", true=true, false=false, words="sends as much as an all_reduce")
+    whole, half = (
+        {"runs": RUNS, "board": None, "longer": 1.5, "busiest": most} for most in (busiest, halved)
+    )
+    CELLS.hold("verdict", true=whole, false=half, words="sends as much as an all_reduce")
     slow = RUNS | {"my ring + all_gather": RUNS["reduce + broadcast"]}
-    true, false = ({"controlled": x, "t": experiment.fastest(x)} for x in (RUNS, slow))
-    CELLS.hold("control-verdict", true=true, false=false, words="as long as one all_reduce")
+    tie, loss = ({"controlled": x, "t": experiment.fastest(x)} for x in (RUNS, slow))
+    CELLS.hold("control-verdict", true=tie, false=loss, words="as long as one all_reduce")
     spread = {record.case: record for record in KEPT if record.case in programs.TREES}
-    slow = spread | {"in turn": spread["gloo's broadcast"]}
-    true, false = ({"spread": ways} for ways in (spread, slow))
-    CELLS.hold("turn-verdict", true=true, false=false, words="after two thirds of the time")
+    shared = {"spread": spread | {"in turn": spread["gloo's broadcast"]}}
+    words = "after two thirds of the time"
+    CELLS.hold("turn-verdict", true={"spread": spread}, false=shared, words=words)
 
 
 def groups_made(timed, function, *args):

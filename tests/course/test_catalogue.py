@@ -128,10 +128,6 @@ def test_contributors_are_told_all_that_a_lesson_says_of_itself():
     assert re.findall(r"its (\w+)", first_step) == given
 
 
-def test_the_lessons_stand_in_the_order_of_their_numbers():
-    assert list(LESSONS) == sorted(LESSONS) and len(LESSONS) == len(catalogue.find())
-
-
 @mark.parametrize("number", LESSONS)
 def test_instructors_have_a_row_of_it_with_its_minutes_and_the_cell_never_to_skip(number):
     row = re.search(rf"^\| {number} \| (.*?) \| `(\S+)`: ", INSTRUCTORS, re.MULTILINE)

@@ -76,8 +76,8 @@ class _Sets(ast.NodeTransformer):
     BY = "__own_set__"  # a name that no program has
 
     def visit(self, node: ast.AST) -> ast.AST:
-        node = self.generic_visit(node)
-        if not isinstance(node, ast.Set | ast.SetComp | ast.Call | ast.BinOp):
-            return node
+        visited = self.generic_visit(node)
+        if not isinstance(visited, ast.Set | ast.SetComp | ast.Call | ast.BinOp):
+            return visited
         name = ast.Name(self.BY, ast.Load())
-        return ast.copy_location(ast.Call(name, [node], []), node)
+        return ast.copy_location(ast.Call(name, [visited], []), visited)

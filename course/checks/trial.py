@@ -87,9 +87,8 @@ class Case:
         plain = self.dtype == torch.float32
         kind = "" if plain else f" of {str(self.dtype).removeprefix('torch.')}"
         options = "".join(f", {name}={value}" for name, value in self.options.items())
-        shape = f", shape {self.shape}"
-        if self.make is not None and self.shape == SHAPE:  # nobody chose it: `make` has its own
-            shape = ""
+        is_chosen = self.make is None or self.shape != SHAPE  # else `make` has its own
+        shape = f", shape {self.shape}" if is_chosen else ""
         return f"n={self.world_size}{shape}{kind}{options}"
 
 

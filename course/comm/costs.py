@@ -61,9 +61,10 @@ class AlphaBeta:
             raise ValueError(f"a fit needs a time for each of at least two sizes, got {lengths}.")
         if not (times > 0).all():
             raise ValueError("a fit needs positive times.")
-        beta, alpha = np.polyfit(sizes, times, deg=1, w=1 / times)
-        if alpha <= 0:  # the line would start below zero: let the smallest message say what it is
-            small = sizes == sizes.min()
-            alpha = times[small].min()
-            beta = np.median((times - alpha)[~small] / sizes[~small])
+        slope, start = np.polyfit(sizes, times, deg=1, w=1 / times)
+        if start > 0:
+            return cls(float(start), float(max(slope, 1e-15)))
+        small = sizes == sizes.min()  # the smallest message says what the latency is
+        alpha = times[small].min()
+        beta = np.median((times - alpha)[~small] / sizes[~small])
         return cls(float(alpha), float(max(beta, 1e-15)))

@@ -93,8 +93,8 @@ def page(hand_ins: Sequence[HandIn]) -> Page:
     result.table(Table(columns, [_predictions(answers) for answers in counted if answers]))
     result.heading("Cases")
     names = sorted({name for hand_in in hand_ins for name in hand_in.games})
-    rows = [_game(name, [h.games[name] for h in hand_ins if name in h.games]) for name in names]
-    result.table(Table(["case", "played", "solved", "instruments asked, median"], rows))
+    games = [_game(name, [h.games[name] for h in hand_ins if name in h.games]) for name in names]
+    result.table(Table(["case", "played", "solved", "instruments asked, median"], games))
     result.heading("How far people came")
     for title, lists in (
         ("lesson run to its end", [hand_in.finished for hand_in in hand_ins]),
@@ -103,14 +103,14 @@ def page(hand_ins: Sequence[HandIn]) -> Page:
         ("skipped", [[e.key for e in h.entries if e.skipped] for h in hand_ins]),
     ):
         counts = Counter(number for numbers in lists for number in set(numbers))
-        rows = [(n, counts[n], f"{counts[n] / len(hand_ins):.0%}") for n in sorted(counts)]
-        result.table(Table([title, "learners", "of the class"], rows))
+        shares = [(n, counts[n], f"{counts[n] / len(hand_ins):.0%}") for n in sorted(counts)]
+        result.table(Table([title, "learners", "of the class"], shares))
     machines = Counter(hand_in.machine for hand_in in hand_ins)
     result.table(Table(["machine", "learners"], machines.most_common()))
     if named := [hand_in for hand_in in hand_ins if hand_in.name]:
         result.heading("By name, of those who gave one")
-        rows = [(h.name, len(h.finished), ", ".join(h.passed)) for h in named]
-        result.table(Table(["name", "lessons", "exercises passed"], sorted(rows)))
+        people = [(h.name, len(h.finished), ", ".join(h.passed)) for h in named]
+        result.table(Table(["name", "lessons", "exercises passed"], sorted(people)))
     return result
 
 

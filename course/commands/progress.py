@@ -99,16 +99,16 @@ def course_map(course: Path = ROOT, *, above: str = "") -> str:
     book, rows, comes_next = ledger_file.load(), [], True
     due = Counter(key.partition(".")[0] for key in due_warmups(book))
     for lesson in catalogue.find().values():
-        number, title, tasks = lesson.number, lesson.title, lesson.notebook(course / "exercises")
-        if page := lesson.notebook(course / "notebooks"):
-            title = f"[{title}]({above}notebooks/{page.name})"
+        number, tasks = lesson.number, lesson.notebook(course / "exercises")
+        page = lesson.notebook(course / "notebooks")
+        title = f"[{lesson.title}]({above}notebooks/{page.name})" if page else lesson.title
         done = number in book.finished
         state = "✔" if done else "**◀ next**" if comes_next else ""
         comes_next = comes_next and done
         passed = _passed(lesson, course, book)
         link = f"[{sum(passed)} of {len(passed)}]({above}exercises/{tasks.name})" if tasks else ""
-        about = lesson.minutes
-        rows.append(f"| {number} | {title} | {about} | {state} | {link} | {due[number] or ''} |")
+        about, late = lesson.minutes, due[number] or ""
+        rows.append(f"| {number} | {title} | {about} | {state} | {link} | {late} |")
     head = "| | Lesson | Minutes | | Exercises passed | Questions due |\n|---|---|---|---|---|---|"
     return "\n".join([head, *rows])
 

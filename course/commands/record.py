@@ -31,11 +31,10 @@ def record(lesson: Lesson, only: str = "") -> Path:
         raise RuntimeError(f"{lesson.experiment} is not recorded: nothing was measured here.")
     if doubts := [*filter(None, map(why_not_to_keep, measured))]:
         raise RuntimeError("\n".join([f"{lesson.experiment} is not recorded:", *doubts]))
-    if only:
-        anew = [(new.case, new.params) for new in measured]
-        kept = records.load(lesson.recording)
-        measured = [old for old in kept if (old.case, old.params) not in anew] + measured
-    return records.save(measured, lesson.recording)
+    anew = [(new.case, new.params) for new in measured]
+    before = records.load(lesson.recording) if only else []
+    kept = [old for old in before if (old.case, old.params) not in anew]
+    return records.save(kept + measured, lesson.recording)
 
 
 def why_not_to_keep(record: records.Record) -> str:

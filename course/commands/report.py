@@ -30,16 +30,15 @@ def main(options: argparse.Namespace) -> int:
             print(f"left out: {path}: {error.strerror or error}", file=sys.stderr)
         except logs.UnknownLog as error:
             print(f"left out: {error}", file=sys.stderr)
-    whole = logs.together(read)
-    if options.anonymous:
-        whole = logs.anonymous(whole)
-    if not whole.records and not whole.failures[1:]:
-        for line in [*whole.problems[:20], "report: no measurement could be read"]:
+    named = logs.together(read)
+    log = logs.anonymous(named) if options.anonymous else named
+    if not log.records and not log.failures[1:]:
+        for line in [*log.problems[:20], "report: no measurement could be read"]:
             print(line, file=sys.stderr)
         return 2
     page = Page("What was measured")
-    report.add(page, whole, card=options.wire * 1e9 if options.wire else None)
+    report.add(page, log, card=options.wire * 1e9 if options.wire else None)
     options.out.write_text(str(page), encoding="utf-8")
-    problems = f"{len(whole.problems)} problems" if whole.problems else "no problems"
-    print(f"{len(whole.records)} records of {len(read)} files, {problems}: {options.out}")
+    problems = f"{len(log.problems)} problems" if log.problems else "no problems"
+    print(f"{len(log.records)} records of {len(read)} files, {problems}: {options.out}")
     return int(len(read) < len(options.files))

@@ -141,12 +141,13 @@ def _copy(source: Path, course: Path, work: Path, manifest: dict[str, str]) -> s
     manifest[name] = now
     if mine == now or (mine is not None and copied == now):
         return None
-    done = _COPIED if mine is None else _RENEWED
-    if mine not in (None, copied):  # the learner's own
-        copy = copy.with_suffix(".new.ipynb")
-        done = f"yours, kept; the course's new version is beside it as {copy.name}"
-    files.write(files.canonical(files.read(source)), copy)
-    return done
+    new = files.canonical(files.read(source))
+    if mine in (None, copied):
+        files.write(new, copy)
+        return _COPIED if mine is None else _RENEWED
+    beside = copy.with_suffix(".new.ipynb")  # the learner's own stays
+    files.write(new, beside)
+    return f"yours, kept; the course's new version is beside it as {beside.name}"
 
 
 def _fingerprint(path: Path) -> str:

@@ -5,10 +5,9 @@ patches torch once that is imported. What lies "on a GPU" is a CPU tensor whose 
 one; NCCL's groups are carried by gloo, but are asked for, made, told and destroyed as NCCL's. Each
 rule that it plays has a number here, its source beside it, and a test of its own in `test_rules`.
 
-Settings: BOX_START, seconds that CUDA takes to start; BOX_CONNECT, to make a communicator; BOX_PEER,
-to enable access to a peer; BOX_MEMORY, bytes of each GPU; BOX_FILLED, those that others
-fill; BOX_WAIT, how long what hangs for ever hangs here; BOX_KINDS, the names of its GPUs; BOX_HOST,
-its own; BOX_LOG, a file that gets a line for each start of CUDA and each group asked for.
+Settings: BOX_CONNECT, seconds that it takes to make a communicator; BOX_PEER, to enable access to a
+peer; BOX_MEMORY, bytes of each GPU; BOX_FILLED, those that others fill; BOX_WAIT, how long what hangs
+for ever hangs here; BOX_KINDS, the names of its GPUs; BOX_HOST, its own; BOX_LOG, a file that gets a line for each start of CUDA and each group asked for.
 
 Not played: what runs when (each call has ended when it returns), rates, CUDA graphs, IPC, NCCL's
 algorithms and logs, DDP's own buckets on a GPU.
@@ -76,7 +75,7 @@ def start():
         if not visible():
             raise RuntimeError("No CUDA GPUs are available")
         _pid_of_cuda = os.getpid()
-        time.sleep(setting("START", 0.2))
+        time.sleep(0.2)
         log("cuda", os.getpid())
 
 
@@ -190,6 +189,9 @@ class Event:
         pass
 
 
+used_bytes = {}  # by GPU
+
+
 class Memory:
     """What lies on one GPU. Rule 6: it ends (c10/cuda/CUDACachingAllocator.cpp raises OutOfMemoryError,
     "CUDA out of memory. Tried to allocate ...", once its kept blocks are given back).
@@ -197,21 +199,18 @@ class Memory:
     Each process counts its own: ranks that share a GPU do not see each other's here.
     """
 
-    used, most = {}, {}
-
     def __init__(self, gpu, nbytes):
         import torch
 
-        held = Memory.used.get(gpu, 0) + nbytes
+        held = used_bytes.get(gpu, 0) + nbytes
         self.gpu, self.nbytes = gpu, 0
         if held > memory():
             said = f"CUDA out of memory. Tried to allocate {nbytes / 2**20:.2f} MiB. GPU {gpu} (played)"
             raise torch.OutOfMemoryError(said)
-        self.nbytes, Memory.used[gpu] = nbytes, held
-        Memory.most[gpu] = max(Memory.most.get(gpu, 0), held)
+        self.nbytes, used_bytes[gpu] = nbytes, held
 
     def __del__(self):
-        Memory.used[self.gpu] = Memory.used.get(self.gpu, 0) - self.nbytes
+        used_bytes[self.gpu] = used_bytes.get(self.gpu, 0) - self.nbytes
 
 
 def properties(device=None):
@@ -225,10 +224,7 @@ def properties(device=None):
 
 
 def gpu_of(tensor):
-    try:
-        return getattr(tensor.untyped_storage(), "box", types.SimpleNamespace(gpu=None)).gpu
-    except (NotImplementedError, RuntimeError):  # sparse, or another that has no storage
-        return None
+    return getattr(tensor.untyped_storage(), "box", types.SimpleNamespace(gpu=None)).gpu
 
 
 def put(tensor, gpu):
@@ -242,11 +238,9 @@ def leaves(value, kind):
     if isinstance(value, kind):
         return [value]
     inside = value.values() if isinstance(value, dict) else value
-    return (
-        [x for v in inside for x in leaves(v, kind)]
-        if isinstance(inside, (list, tuple)) or inside is not value
-        else []
-    )
+    if inside is value and not isinstance(value, (list, tuple)):
+        return []
+    return [leaf for part in inside for leaf in leaves(part, kind)]
 
 
 def reach(source, target):
@@ -257,7 +251,6 @@ def reach(source, target):
     if None not in (source, target) and source != target and (source, target) not in reach.enabled:
         reach.enabled.add((source, target))
         time.sleep(setting("PEER", 0.01))
-        log("peer", source, target)
 
 
 reach.enabled = set()
@@ -281,15 +274,12 @@ def played(func, args, kwargs):
                 put(found, gpu)
             return found
         return torch.device("cuda", gpu) if attribute == "device" else attribute == "is_cuda"
-    if name in ("untyped_storage", "is_pinned", "record_stream"):
-        return func(*args, **kwargs) if name == "untyped_storage" else None
+    if name == "untyped_storage":
+        return func(*args, **kwargs)
     tensors = leaves([args, kwargs], torch.Tensor)
     places = {gpu_of(t) for t in tensors if gpu_of(t) is not None or t.dim()}
     if name == "numpy" and places > {None}:
         raise TypeError("can't convert cuda device type tensor to numpy.")
-    if name == "pin_memory":
-        return args[0]
-    kwargs.pop("pin_memory", None)
     if name in ("to", "cuda", "cpu") and isinstance(args[0], torch.Tensor):
         return moved(name, *args, **kwargs)
     if len(places) > 1 and name not in BESIDE.split():
@@ -316,13 +306,10 @@ def moved(way, tensor, *args, **kwargs):
     source = target = gpu_of(tensor)
     types = [arg for arg in args if isinstance(arg, torch.dtype)]
     devices = [kwargs.pop("device", None), *(a for a in args if isinstance(a, (str, torch.device)))]
-    like = [arg for arg in args if isinstance(arg, torch.Tensor)]
     if way == "cpu":
         target = None
     elif way == "cuda":
         target = number(args[0] if args else devices[0])
-    elif like:
-        target, types = gpu_of(like[0]), [like[0].dtype]
     elif device := next(filter(None, devices), None):
         target = number(device)
     known = "dtype", "copy", "memory_format"
@@ -379,8 +366,6 @@ def play_groups():
     import torch
     import torch.distributed as dist
 
-    if not dist.is_available():
-        return
     c10d, world = dist.distributed_c10d, dist.distributed_c10d._world
     communicators = {}  # of a group: those that were made
     carried = []  # moments of calls that NCCL carried, for the flight recorder
@@ -396,11 +381,6 @@ def play_groups():
             if not visible():
                 raise ValueError("ProcessGroupNCCL is only supported with GPUs, no GPUs found!")
             super().__init__(store, rank, size, options._timeout)
-
-        def _group_start(self):
-            pass
-
-        _group_end = _group_start
 
     plain_default = c10d._get_default_timeout
     c10d._get_default_timeout = lambda backend: plain_default("gloo")  # this build has no NCCL's
@@ -436,7 +416,6 @@ def play_groups():
         if len({*taken}) < len(taken) and os.environ.get("NCCL_MULTI_RANK_GPU_ENABLE") != "1":
             raise dist.DistBackendError("NCCL error: Duplicate GPU detected (played)")
         time.sleep(setting("CONNECT", 0.05))
-        log("communicator", dist.get_backend_config(pg), name, len(ranks))
 
     def through(name):
         plain = getattr(dist.ProcessGroup, name)
@@ -569,7 +548,6 @@ def play():
     torch.version.cuda, torch.cuda.nccl.version = "13.0", lambda: (2, 30, 4)
     torch.cuda.Event, torch.cuda.Stream, torch.cuda.device = Event, Stream, Current
     torch.cuda.stream, torch.cuda.current_stream = lambda stream: stream, current_stream
-    torch.cuda.default_stream = Stream
     torch.cuda.is_available = lambda: bool(visible())
     torch.cuda.device_count = lambda: len(visible())
     torch.cuda.init = torch.cuda._lazy_init = start
@@ -580,11 +558,8 @@ def play():
     torch.cuda.get_device_properties = properties
     torch.cuda.get_device_name = lambda device=None: properties(device).name
     torch.cuda.can_device_access_peer = lambda a, b: valid(a) != valid(b)
-    torch.cuda.memory_allocated = lambda device=None: Memory.used.get(number(device), 0)
-    torch.cuda.max_memory_allocated = lambda device=None: Memory.most.get(number(device), 0)
-    torch.cuda.reset_peak_memory_stats = lambda device=None: Memory.most.clear()
     torch.cuda.mem_get_info = lambda device=None: (
-        memory() - Memory.used.get(valid(number(device)), 0),
+        memory() - used_bytes.get(valid(number(device)), 0),
         memory() + int(setting("FILLED", 0)),
     )
     torch.cuda.empty_cache = lambda: None

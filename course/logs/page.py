@@ -30,10 +30,9 @@ class Page:
 
     def table(self, table: Table, *, folded: str = "") -> None:
         """Add a table; columns of figures stand to the right. Folded, it is under that title."""
-        html = Markup('<div class="wide">{}</div>').format(Markup(table.html()))
-        if folded:
-            html = Markup("<details><summary>{}</summary>{}</details>").format(folded, html)
-        self._parts.append(html)
+        wide = Markup('<div class="wide">{}</div>').format(Markup(table.html()))
+        fold = Markup("<details><summary>{}</summary>{}</details>").format(folded, wide)
+        self._parts.append(fold if folded else wide)
 
     def plain(self, text: str) -> None:
         """Add what a program printed, as it stands."""

@@ -54,17 +54,17 @@ def derived(root: Path = ROOT) -> dict[Path, str]:
     `ValueError` names the file whose solution regions do not pair, or whose address is none.
     """
     contents, repository = {}, hosted.address(root)
-    for path in kept(root):
-        notebook = files.read(path)
-        if path.parent.name == SOLUTIONS:
+    for source in kept(root):
+        given, path = files.read(source), source
+        if source.parent.name == SOLUTIONS:
             try:
-                graded = exercises.with_grading(files.canonical(notebook))
-                contents[path] = files.dumps(files.canonical(graded))
-                notebook = exercises.derive(graded)
+                graded = exercises.with_grading(files.canonical(given))
+                contents[source] = files.dumps(files.canonical(graded))
+                given = exercises.derive(graded)
             except ValueError as error:
-                raise ValueError(f"{path.name}: {error}") from error
-            path = root / EXERCISES / path.name.replace(SOLUTIONS, EXERCISES)
-        notebook = hosted.fronted(notebook, repository, path.relative_to(root).as_posix())
+                raise ValueError(f"{source.name}: {error}") from error
+            path = root / EXERCISES / source.name.replace(SOLUTIONS, EXERCISES)
+        notebook = hosted.fronted(given, repository, path.relative_to(root).as_posix())
         contents[path] = files.dumps(files.canonical(notebook))
     readme = root / "README.md"
     if readme.exists():

@@ -43,15 +43,15 @@ def toy(key: str, **data: Any) -> None:
     """
     script, still = script_of(key), still_of(key)
     if not os.environ.get("LABKIT_STATIC"):
-        page = f"{still}<p><small>{_LINE}</small></p>"
+        static = f"{still}<p><small>{_LINE}</small></p>"
         box = Toy(_esm=script, data=data)
-        return widgets.display(box, static=page, plain=_LINE, asleep=still)
+        return widgets.display(box, static=static, plain=_LINE, asleep=still)
     place = f"toy-{key.replace('.', '-')}"
-    script = script.replace("export default", "const toy =")
+    program = script.replace("export default", "const toy =")
     model = f"{{ get: () => ({json.dumps(data)}) }}"
     run = f'toy.render({{ model: {model}, el: document.getElementById("{place}") }});'
     page = f'<style>{CSS}</style><div id="{place}">{still}</div>'
-    page += f'<script type="module">{script}{run}</script>'
+    page += f'<script type="module">{program}{run}</script>'
     return widgets.display(None, static=page, plain=_LINE)
 
 

@@ -193,14 +193,14 @@ def mark(
             band = entry.low * scale, entry.high * scale
             (ax.axhspan if on_y else ax.axvspan)(*band, color=color, alpha=0.1, zorder=0)
         low, high = sorted(ax.get_ylim() if on_y else ax.get_xlim())
-        if not low <= value <= high:  # limits that were set: it is said at the edge
+        within = min(max(value, low), high)
+        if within != value:  # limits that were set: it is said at the edge
             text += " (outside the picture)"
-            value = min(max(value, low), high)
         if on_y:  # on the left: curves often end where the answer lies
-            where = {"x": 0.01, "y": value, "ha": "left", "transform": ax.get_yaxis_transform()}
+            where = {"x": 0.01, "y": within, "ha": "left", "transform": ax.get_yaxis_transform()}
         else:
-            side = "left" if value < (low + high) / 4 else "right"
-            where = {"x": value, "y": 0.99, "ha": side, "transform": ax.get_xaxis_transform()}
+            side = "left" if within < (low + high) / 4 else "right"
+            where = {"x": within, "y": 0.99, "ha": side, "transform": ax.get_xaxis_transform()}
         ax.text(s=text, va="top", **where, **look)
     alt_text.describe(ax, f"Marked in it: {text}.")
 

@@ -33,8 +33,8 @@ def cluster():
 
 def test_what_is_above_the_wire_is_explained(cluster):
     cards = report.inferred_cards(cluster)
-    doubts = report._doubts(report._divided(report._series(cluster), []), cards)
-    doubts = {row[0]: [*row[:5], row[6]] for row in doubts.rows}
+    table = report._doubts(report._divided(report._series(cluster), []), cards)
+    doubts = {row[0]: [*row[:5], row[6]] for row in table.rows}
     assert doubts["all_gather, 10 x 8"][5] == "rails: 8 cards per host, each with a ring of its own"
     assert doubts["all_gather, 10 x 8"][3] == pytest.approx(48.89)
     assert "72 of 79 parts" in doubts["all_to_all, 10 x 8"][5]
@@ -56,9 +56,9 @@ ABOVE = [
 
 @pytest.mark.parametrize("collective, hosts, gpus, busbw, says", ABOVE)
 def test_one_figure_above_the_wire(collective, hosts, gpus, busbw, says):
-    made = record(collective, 2**30, 1.0, hosts, gpus)
-    made = replace(made, samples=[[made.busbw / (busbw * 1e9)]])
-    explanation = report._explain(made, 50e9)
+    in_a_second = record(collective, 2**30, 1.0, hosts, gpus)
+    seconds = in_a_second.busbw / (busbw * 1e9)
+    explanation = report._explain(replace(in_a_second, samples=[[seconds]]), 50e9)
     assert explanation is None if says is None else re.match(says, explanation)
 
 

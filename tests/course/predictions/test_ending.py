@@ -10,8 +10,9 @@ def card(capsys, **figures):
 
 
 def test_a_card_says_what_was_found_what_one_can_do_and_what_became_of_bets(book, capsys):
-    bets = ("calls", "How many?", "calls", 20, 22), ("far", "How far?", "ms", 1, 300)
-    for key, question, unit, value, measured in (*bets, ("where", "In which?", "call", 0, 0)):
+    far_and_near = ("calls", "How many?", "calls", 20, 22), ("far", "How far?", "ms", 1, 300)
+    exact = "where", "In which?", "call", 0, 0
+    for key, question, unit, value, measured in (*far_and_near, exact):
         ledger.predict(f"02.{key}", question, unit, value=value)
         ledger.reconcile(f"02.{key}", measured, tier="MEASURED")
     for key, low, high in (("inside", 1, 500), ("outside", 90, 110)):

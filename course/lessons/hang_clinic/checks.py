@@ -259,15 +259,21 @@ def check_reading(read: Callable[[], dict]) -> None:
             parts = given[letter]
             is_triple = isinstance(parts, tuple | list) and len(parts) == 3
             hold(is_triple, f"job {letter}: (rank, call, mend)", repr(parts), "three are asked for")
-            named = int(parts[0]) if isinstance(parts[0], float) and parts[0] % 1 == 0 else parts[0]
-            rank = re.sub(r"(?i)rank|[\s.]|none", "", str(named))
-            rank = int(rank) if rank.isdigit() else None if not rank else parts[0]
-            usual = right.ranks.get(str(rank).lower(), "there is no such rank in the report")
-            hold(rank == right.rank, f"job {letter}: another rank", f"{parts[0]}", usual)
-            call = _bare(parts[1]).lower()
-            usual = right.calls.get(call, "the call in which the rank waits, or that it misses")
-            hold(call == right.call, f"job {letter}: another call", f"{parts[1]}", usual)
+            rank, call = _rank(parts[0]), _bare(parts[1]).lower()
+            not_it = right.ranks.get(str(rank).lower(), "there is no such rank in the report")
+            hold(rank == right.rank, f"job {letter}: another rank", f"{parts[0]}", not_it)
+            not_there = right.calls.get(call, "the call in which the rank waits, or that it misses")
+            hold(call == right.call, f"job {letter}: another call", f"{parts[1]}", not_there)
             mend = checking.word(parts[2], [*MENDS], what=f"job {letter}: a mend")
-            usual = right.mends.get(mend, f"that mends another fault: {MENDS[mend]}")
-            hold(mend == right.mend, f"job {letter}: another mend", mend, usual)
+            no_help = right.mends.get(mend, f"that mends another fault: {MENDS[mend]}")
+            hold(mend == right.mend, f"job {letter}: another mend", mend, no_help)
         verdict.reached = "six of six"
+
+
+def _rank(answer: object) -> object:
+    """Read a rank, as 1, 1.0, "rank 1", None or "none"; anything else is returned as it is."""
+    whole = int(answer) if isinstance(answer, float) and answer.is_integer() else answer
+    figures = re.sub(r"(?i)rank|[\s.]|none", "", str(whole))
+    if not figures:
+        return None
+    return int(figures) if figures.isdigit() else answer

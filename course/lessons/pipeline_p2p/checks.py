@@ -182,7 +182,8 @@ def _exchange(consume: Callable) -> None:
             continue
         # The sender's order is not the receiver's: backwards, within what its credits allow.
         order = [tag for k in range(0, count, credits) for tag in tags[k : k + credits][::-1]]
-        time.sleep(0.05 * (rank == SENDER))  # a buffer that was not waited for is still empty
+        if rank == SENDER:
+            time.sleep(0.05)  # a buffer that was not waited for is still empty
         for tag in order:
             _KEPT.append(torch.full_like(LIKE, tag if rank == SENDER else -tag))
             _KEPT.append(dist.isend(_KEPT[-1], CONSUMER, tag=tag))

@@ -68,10 +68,11 @@ def folded_for_two(tensor):
         return
     others = [other for other in range(n - beyond + 2) if other != rank]
     own = tensor.clone()
-    for other in others if rank < n - beyond + 2 else ():
-        received = torch.empty_like(tensor)
-        exchange(own, received, other, other)
-        tensor += received
+    if rank < n - beyond + 2:
+        for other in others:
+            received = torch.empty_like(tensor)
+            exchange(own, received, other, other)
+            tensor += received
 
 
 def tree(tensor, src, in_turn=True):

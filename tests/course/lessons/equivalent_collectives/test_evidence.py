@@ -15,7 +15,8 @@ def made_up(**seconds):
     model = next(r for r in KEPT if r.case == evidence.ONE)
     records = {}
     for name, times in seconds.items():
-        case = getattr(evidence, name.removesuffix("_4")) + evidence.QUARTER * name.endswith("_4")
+        part = evidence.QUARTER if name.endswith("_4") else ""
+        case = getattr(evidence, name.removesuffix("_4")) + part
         records[case] = dataclasses.replace(model, samples=[times] * 4)
     return records
 

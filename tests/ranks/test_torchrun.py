@@ -5,27 +5,29 @@ import re
 import signal
 import subprocess
 
-from pytest import approx, mark
+from pytest import approx, mark, raises
 
+from labkit import LaunchError, launch
 from labkit.fabric.fabric import Fabric
 from labkit.fabric.plan import address
 from labkit.measure import records
+from labkit.ranks import torchrun
 from tests.fabric.test_fabric import needs_hosts
 from tests.ranks.nodes import MARKS, ROOT, agent, environment, free_port, python
 
 pytestmark = mark.slow
 
 
-def test_when_not_all_ranks_come_a_script_says_so_in_time_and_in_plain_words():
-    marks = MARKS | {"MASTER_PORT": str(free_port())}
-    program = "import labkit; from labkit.ranks import torchrun; "
-    program += "torchrun._PATIENCE, torchrun._START = 0.1, 1.0; labkit.launch(print)"
-    done = python("-c", program, **marks)
-    assert done.returncode == 1
-    assert "labkit: launch waits 1 s for the 2 ranks of a job." in done.stderr
-    last = done.stderr.strip().splitlines()[-1]
-    assert "LaunchError: 2 ranks were announced, but not all came in 1 s (" in last
-    assert "Unset RANK, WORLD_SIZE" in last
+def test_when_not_all_ranks_come_a_script_says_so_in_time_and_in_plain_words(monkeypatch, capsys):
+    for name, value in (MARKS | {"MASTER_PORT": str(free_port())}).items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(torchrun, "_PATIENCE", 0.1)
+    monkeypatch.setattr(torchrun, "_START", 1.0)
+    with raises(LaunchError) as caught:
+        launch(print)
+    assert "labkit: launch waits 1 s for the 2 ranks of a job." in capsys.readouterr().err
+    assert str(caught.value).startswith("2 ranks were announced, but not all came in 1 s (")
+    assert "Unset RANK, WORLD_SIZE" in str(caught.value)
 
 
 THREE_RANKS = """

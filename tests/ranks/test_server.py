@@ -165,7 +165,17 @@ def test_another_way_to_start_is_refused(monkeypatch):
         launch(int, world_size=1)
 
 
-def test_what_ranks_import_of_torch_is_there_in_the_next_launch(monkeypatch, tmp_path):
+@pytest.fixture(scope="module")
+def path(tmp_path_factory):
+    """Where the first and the last folder of a fresh server's path come to be."""
+    folder = tmp_path_factory.mktemp("path")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "path", [str(folder / "first"), *sys.path, str(folder / "last")])
+        server.discard()
+        yield folder
+
+
+def test_what_ranks_import_of_torch_is_there_in_the_next_launch(path):
     def there_before(*names):
         found = [name in sys.modules for name in names]
         for name in names:
@@ -173,12 +183,10 @@ def test_what_ranks_import_of_torch_is_there_in_the_next_launch(monkeypatch, tmp
         return found
 
     names = ("torch.utils.show_pickle", "colorsys")
-    monkeypatch.setattr(sys, "path", [*sys.path, str(tmp_path / "late")])
-    server.discard()
     assert launch(there_before, *names, world_size=1) == [[False, False]]
     assert launch(there_before, *names, world_size=2) == [[True, False]] * 2
-    (tmp_path / "late").mkdir()  # a folder of the path may come after the server
-    (tmp_path / "late" / "came_later.py").touch()
+    (path / "last").mkdir()
+    (path / "last" / "came_later.py").touch()
     assert launch(there_before, "came_later", world_size=1) == [[False]]
 
 
@@ -204,22 +212,20 @@ def of_the_library():
     return os.getpid() == part.IMPORTED_BY, part.VALUE
 
 
-def test_libraries_are_imported_once_until_they_are_edited_or_others(monkeypatch, tmp_path):
+def test_libraries_are_imported_once_until_they_are_edited_or_others(monkeypatch, path):
     def twice():
         return [launch(of_the_library, world_size=1)[0] for _ in range(2)]
 
     says = "import os\nIMPORTED_BY, VALUE = os.getpid(), '{}'"
     joins = "from labkit.ranks import errors\nerrors.LIBRARIES.add(__path__[0])"
-    for name in ("here", "there"):
-        (folder := tmp_path / name / "a_library").mkdir(parents=True)
+    for name in ("first", "beside"):
+        (folder := path / name / "a_library").mkdir(parents=True)
         (folder / "__init__.py").write_text(joins)
         (folder / "part.py").write_text(says.format(name))
-    monkeypatch.syspath_prepend(tmp_path / "here")
-    server.discard()  # the next one has this path
-    assert twice() == [(True, "here"), (False, "here")]
-    part = tmp_path / "here" / "a_library" / "part.py"
+    assert twice() == [(True, "first"), (False, "first")]
+    part = path / "first" / "a_library" / "part.py"
     part.write_text(says.format("edited"))
     assert twice() == [(True, "edited"), (False, "edited")]
-    monkeypatch.syspath_prepend(tmp_path / "there")
+    monkeypatch.syspath_prepend(path / "beside")
     part.touch()  # what was imported of it is forgotten
-    assert twice() == [(True, "there"), (True, "there")]
+    assert twice() == [(True, "beside"), (True, "beside")]

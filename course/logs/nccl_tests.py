@@ -258,7 +258,8 @@ class Test:
         params = {name: value for name, value in known.items() if value not in (None, "")}
         collective = COLLECTIVES.get(self.name or "", "unknown")
         nodes = tuple(map(tuple, ranks.values()))
-        gpus = tuple(filter(None, (self.places[rank].gpu for rank in nodes[0]))) if nodes else ()
+        first_node = next(iter(ranks.values()), [])
+        gpus = tuple(filter(None, (self.places[rank].gpu for rank in first_node)))
         command = f"{self.name}_perf" if self.name else ""
         where = _provenance(gpus, one_line(self.library, 60), command, nodes)
         # without the number of ranks there is no bus bandwidth

@@ -37,8 +37,10 @@ class Rule:
 
     def calls_slow(self, pair: Pair) -> bool:
         """Whether the rule calls a pair slow."""
-        members, (one, two) = len(pair & set(self.hosts)), _RULES[self.which]
-        return one * members + two * (members == 2) > 0
+        members = len(pair & set(self.hosts))
+        if self.which == "either":
+            return members > 0
+        return members == (1 if self.which == "exactly one" else 2)
 
     def __str__(self) -> str:
         names = ", ".join(self.hosts[:12])
@@ -66,16 +68,14 @@ def divide(values: Iterable[float], gap: float = GAP) -> float | None:
         >>> divide([5.1, 6.2, 7.4, 23.5, 23.6, 23.6])
         13.18...
     """
-    ordered = np.sort(np.fromiter(values, dtype=float))
-    ordered = ordered[ordered > 0]
-    few = max(_FEWEST, len(ordered) // 30)
-    if len(ordered) < 2 * few:
+    rising = np.sort([value for value in values if value > 0])
+    few = max(_FEWEST, len(rising) // 30)
+    if len(rising) < 2 * few:
         return None
-    ratios = ordered[few : -few + 1 or None][: len(ordered) - 2 * few + 1] / ordered[few - 1 : -few]
-    at = int(np.argmax(ratios)) + few
-    if ordered[at] < gap * ordered[at - 1]:
-        return None
-    return float(np.sqrt(ordered[at] * ordered[at - 1]))
+    inner = rising[few - 1 : len(rising) - few + 1]  # a gap leaves so few at least on either side
+    at = int(np.argmax(inner[1:] / inner[:-1]))
+    slow, fast = inner[at], inner[at + 1]
+    return float(np.sqrt(slow * fast)) if fast >= gap * slow else None
 
 
 def two_speeds(busbw: Mapping[Pair, float]) -> tuple[float | None, Rule | None]:

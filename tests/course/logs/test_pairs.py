@@ -125,7 +125,7 @@ def test_the_page_shows_both_blocks_and_counts_what_failed():
     for pair in PAIRS[5:]:
         slow = len(pair & NINE) == 1
         tests.append(record("alltoall", 2**30, 5e-3 if slow else 1e-3, 2, 8, names=sorted(pair)))
-        tests[-1].values["slots"] = ["0000:1b:00", *["0000:9d:00"] * slow]
+        tests[-1].values["slots"] = ["0000:1b:00", "0000:9d:00"] if slow else ["0000:1b:00"]
     died = 9, "no figures", MAKING, "x.log"
     failed = [Failure("all_to_all", 8, sorted(pair), *died) for pair in PAIRS[:5]]
     log = Log(["a.log"], tests, failures=failed)

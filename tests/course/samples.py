@@ -39,6 +39,6 @@ def lesson(*sources):
 
 def printed(notebook):
     """Solutions that were run once."""
-    notebook = exercises.with_grading(notebook)
-    notebook.cells[3].outputs = [new_output("stream", name="stdout", text="passed\n")]
-    return notebook
+    graded = exercises.with_grading(notebook)
+    graded.cells[3].outputs = [new_output("stream", name="stdout", text="passed\n")]
+    return graded

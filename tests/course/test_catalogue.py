@@ -78,15 +78,15 @@ def course(tmp_path_factory):
         item.id = item.id.replace("ex-1-", "ex-9-")
         item.source = item.source.replace("1.1:", "9.1:")
     files.write(exercise, copy / "solutions" / "09_solutions.ipynb")
-    lesson, tasks = "notebooks/09_toy.ipynb", "exercises/09_exercises.ipynb"
+    page, tasks = "notebooks/09_toy.ipynb", "exercises/09_exercises.ipynb"
     rows = {
-        "README.md": f"| 09 | [A toy]({lesson}) | | [1]({tasks}) | any machine |\n",
+        "README.md": f"| 09 | [A toy]({page}) | | [1]({tasks}) | any machine |\n",
         "INSTRUCTORS.md": "| 09 | 5 | `run`: the only run | the bytes | how many are there? |\n",
     }
-    for page, row in rows.items():
-        text = (copy / page).read_text()
+    for name, row in rows.items():
+        text = (copy / name).read_text()
         end = text.index("\n", text.index("\n| 08 |") + 1) + 1
-        (copy / page).write_text(text[:end] + row + text[end:])
+        (copy / name).write_text(text[:end] + row + text[end:])
     return copy
 
 

@@ -44,20 +44,22 @@ def test_predict_then_reconcile_shows_all_three(capsys):
 
 
 def test_a_second_vote_after_talk_stands_beside_the_first(capsys):
+    def votes():
+        entry = ledger_file.entry("01.cause")
+        return entry.answer, entry.second, entry.after
+
     vote(answer="a")
     ledger.gate("01.cause")
     vote(answer="b")
     assert "locked until you have seen the result" in capsys.readouterr().out
     ledger.vote_again("01.cause")
     vote(answer="c")
-    entry = ledger_file.entry("01.cause")
-    assert (entry.answer, entry.second, entry.after) == ("a", "c", None)
+    assert votes() == ("a", "c", None)
     ledger.reconcile("01.cause", "c", tier="MEASURED")
     shown = capsys.readouterr().out
     assert "After talk: c) a queue" in shown and not ledger_file.entry("01.cause").held
     vote(answer="b")
-    entry = ledger_file.entry("01.cause")
-    assert (entry.answer, entry.second, entry.after) == ("a", "c", "b")
+    assert votes() == ("a", "c", "b")
 
 
 def test_a_tier_is_required_and_may_come_from_records():

@@ -46,6 +46,11 @@ def test_the_rule_classifies_all_completed_tests_and_24_of_34_failures():
     *counts, failed = zip(*(row[1:] for row in logs.judge(rule).rows), strict=True)
     assert [sum(count) for count in counts] == [649, 127, 0, 0]  # none missed, no false alarm
     assert failed == ("2 of 9", "5 of 7", "17 of 18")
+    seen = [row[1:5] for row in logs.judge(lambda *test: False).rows]
+    assert seen == [
+        [358, 0, 35, 0],
+        [190, 0, 75, 0],
+    ]  # none held out is shown
     assert SOURCES["pairs"].value == 34
 
 

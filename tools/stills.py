@@ -90,16 +90,14 @@ def film(browser):
     page.get_by_role("button").press("Enter")
     take(16)
     defs = re.search("<defs>.*?</defs>", seen[0])[0]
-    pages, seconds = [one.replace(defs, "") for one in seen], 0.15 * (len(seen) + 10)
-    delayed = [
-        f'<g class="page" style="animation-delay: {0.15 * place:.2f}s">{one}</g>'
-        for place, one in enumerate(pages[:-1])
+    moments, seconds = [markup.replace(defs, "") for markup in seen], 0.15 * (len(seen) + 10)
+    pages = [
+        f'<g class="page" style="animation-delay: {0.15 * place:.2f}s">{moment}</g>'
+        for place, moment in enumerate(moments)
     ]
-    last = (
-        f'<g class="page last" style="animation-delay: {0.15 * len(delayed):.2f}s">{pages[-1]}</g>'
-    )
+    pages[-1] = pages[-1].replace('class="page"', 'class="page last"', 1)
     return FILM.format(
-        width=736, height=236, words=FILM_WORDS, defs=defs, pages="\n".join([*delayed, last]),
+        width=736, height=236, words=FILM_WORDS, defs=defs, pages="\n".join(pages),
         seconds=seconds, share=100 * 0.15 / seconds, rest=100 * 0.15 * 11 / seconds,
     )  # fmt: skip
 

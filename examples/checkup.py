@@ -261,7 +261,6 @@ class Facts:
     pairs: dict[bool, dict[tuple[int, int], float]]
     """Seconds of an exchange, by pair of ranks: of one host (True), and of two."""
     cpus: list[frozenset[int]]
-    parts: list[Part]
 
 
 def facts(parts: list[Part]) -> Facts:
@@ -313,7 +312,6 @@ def facts(parts: list[Part]) -> Facts:
         together=statistics.median(one for _, one in slowest) if slowest else 0.0,
         pairs=pairs,
         cpus=[part.cpus for part in parts],
-        parts=parts,
     )
 
 
@@ -517,13 +515,13 @@ def page(parts: list[Part]) -> str:
     return "\n".join([*lines, f"ROW undecided: {rest}"])
 
 
-def stand_in(steps: Callable[..., Iterator[Any]] = examine) -> str:
+def stand_in() -> str:
     """Train a model of twenty layers with DDP; the input of rank 1 is slow."""
     here = device()
     layers = [torch.nn.Linear(224, 224) for _ in range(20)]
     model = DistributedDataParallel(torch.nn.Sequential(*layers).to(here), bucket_cap_mb=1)
     shown: list[str] = []
-    for batch in steps(slow_on_one_rank(here), model, show=shown.append):
+    for batch in examine(slow_on_one_rank(here), model, show=shown.append):
         model(batch).sum().backward()
     return "\n".join(shown)
 

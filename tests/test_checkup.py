@@ -102,7 +102,7 @@ def test_calls_that_no_span_covers_are_told():
 
 class SlowHook(Tracer):
     def ddp_hook(self, group, bucket):
-        time.sleep(0.2)
+        time.sleep(0.1)
         return super().ddp_hook(group, bucket)
 
 
@@ -122,7 +122,7 @@ def test_the_step_is_told_as_it_is_without_the_hook():
     shown = launch(under_a_slow_hook, world_size=2)[0]
     told = re.search(r"a step of the job: ([\d.]+) ms, without DDP's hook; ([\d.]+) through", shown)
     step, seen = told.groups()
-    assert 20 < float(step) < 100 and float(seen) > 220, shown
+    assert 20 < float(step) < 100 < 120 < float(seen), shown
     assert "ROW none: no network will help this job. Profile the computing" in shown
 
 
@@ -155,5 +155,5 @@ def test_a_job_that_breaks_under_it_says_what_broke(capfd):
     with pytest.raises(RankError, match="rank 1: the loader gave nothing more"):
         launch(one_rank_has_no_data, world_size=2)
     with pytest.raises(LaunchTimeout, match="rank 1: finished"):
-        launch(one_rank_leaves, world_size=2, timeout=5)
+        launch(one_rank_leaves, world_size=2, timeout=3)
     assert "rank 1 left its loop in step 6 of 25" in capfd.readouterr().err

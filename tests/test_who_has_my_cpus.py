@@ -35,7 +35,7 @@ def run(command, **options):
     return done.returncode, done.stderr
 
 
-def busy(processes, seconds=2.0):
+def busy(processes, seconds=1.5):
     return [sys.executable, "-c", WORK.format(processes=processes, seconds=seconds)]
 
 
@@ -67,7 +67,7 @@ def test_two_busy_neighbours():
     cpus = affinity.cpus()
     neighbours = [subprocess.Popen(busy(1, 20.0)) for _ in range(2 * len(cpus))]
     try:
-        status, said = run(busy(len(cpus), 3.0))
+        status, said = run(busy(len(cpus)))
     finally:
         for neighbour in neighbours:
             subprocess.run(["pkill", "-P", f"{neighbour.pid}"], check=False)

@@ -1,7 +1,6 @@
 """Every figure that lesson 07 states, computed again from the data that are shipped."""
 
 import itertools
-import math
 import random
 import statistics
 from collections import Counter
@@ -17,7 +16,7 @@ from tests.course.lessons.cells import Cells
 from tools import eighty_gpus_data
 
 SOURCES = published.load("eighty_gpus")
-DEEPER = Cells("deeper/07_deeper")
+DEEPER = Cells("deeper/07_deeper", display=print)
 NINE = checks.NINE
 WARM_UP = "common.cu:401 < common.cu:519 < common.cu:695"
 RAW = Path(__file__).with_name("raw.txt").read_text()
@@ -74,7 +73,6 @@ def test_34_failures_are_five_pairs_and_thirteen_of_one_kind():
         called = Counter((evidence.called_slow(t, NINE), bool(t.busbw)) for t in kind)
         assert [called[key] for key in ((False, True), (True, True), (True, False))] == counts
         assert called.total() == sum(counts)
-    assert math.comb(30, 13) / math.comb(131, 13) < 1e-9
 
 
 def test_more_senders_bring_more_into_a_sick_slot():
@@ -136,7 +134,6 @@ def test_tests_are_counted_by_what_they_have():
 
 def test_what_luck_does():
     assert evidence.two_hosts_by_luck(5) == pytest.approx(0.05, abs=0.015)
-    assert math.comb(72, 5) / math.comb(136, 5) == pytest.approx(0.039, abs=0.001)
 
 
 def test_two_blocks_and_what_lies():
@@ -188,12 +185,6 @@ def test_elsewhere_the_second_layer_costs_nothing_that_shows():
         assert both == pytest.approx(medians, abs=0.001)
 
 
-def test_adding_is_innocent_of_the_missing_fifth():
-    assert busbw("all_reduce", 10, 8)[-3:] == pytest.approx([313.9, 316.3, 320.5], abs=0.051)
-    assert busbw("all_gather", 10, 8)[-3:] == pytest.approx([313.2, 317.4, 324.3], abs=0.051)
-    assert busbw("reduce_scatter", 10, 8)[-3:] == pytest.approx([314.1, 315.8, 323.4], abs=0.051)
-
-
 def test_slow_gets_slower_with_size_and_no_size_hides_it():
     """A slower link would take the same share of every size; fast tests keep their figures."""
     rows = [["32MiB", 6, 16, 54], ["1GiB", 6, 19, 69], ["16GiB", 6, 69, 94]]
@@ -211,13 +202,13 @@ def test_rails_and_the_law_of_alltoall():
         assert law == pytest.approx(busbw("alltoall", 10, g)[-1], rel=0.03)
 
 
-def test_the_missing_fifth():
-    ten, two = busbw("alltoall", 10, 8)[-1] * 72 / 79, busbw("alltoall", 2, 8)[-1] * 8 / 15
-    assert (ten, 8 * ten) == (pytest.approx(45.9, abs=0.05), pytest.approx(367, abs=0.5))
-    assert 8 * two == pytest.approx(392, abs=0.5)
-    out, own = busbw("all_reduce", 10, 8), busbw("all_reduce", 10, 8, "inplace_gbs")
-    assert [round(gbs) for gbs in (out[5], own[6], out[7])] == [345, 364, 314]
-    assert ten > out[-1] / 8  # a card can carry more than all_reduce asks of it
+def test_adding_is_innocent_of_the_missing_fifth(capsys):
+    DEEPER.run("fifth-run")
+    shown = capsys.readouterr().out
+    assert "45.9 GB/s through each card, 367 out of each host" in shown
+    assert "49.0 GB/s through each card, 392 out of each host" in shown
+    for from_4_gib in ("313.9  316.3   320.5", "313.2  317.4   324.3", "314.1  315.8   323.4"):
+        assert from_4_gib in shown
 
 
 def test_two_errors_of_the_simulator_cancel(capsys):
@@ -258,14 +249,6 @@ def test_the_tuner_beside_the_logs_errors_and_order_of_shapes():
     assert max(eight) == pytest.approx(0.906, abs=1e-3)
     assert 1 / min(eight) == pytest.approx(2.63, abs=0.01)
     assert names["right"] == 58 and [text[:7] for text in names["wrong"]] == ["32 MiB:"] * 2
-
-
-def test_540_hosts_are_a_tree():
-    names = DEEPER.run("scale")
-    tree = names["start"] + names["slope"] * math.log2(540)
-    published = names["smallest"][540]
-    assert names["step"] * 2 * (4 * 540 - 1) > 20 * published
-    assert tree == pytest.approx(published, rel=0.15)
 
 
 def test_polaris_uses_two_wires_or_more():

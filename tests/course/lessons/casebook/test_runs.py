@@ -2,12 +2,10 @@
 
 import random
 import time
-from dataclasses import replace
 
 import pytest
 
 from course.__main__ import main
-from course.lessons.casebook import programs
 from course.lessons.casebook.cases import CASES, draw_final, late_rank, score
 from course.lessons.casebook.ward import FixFailed, Ward, play
 from course.predictions import claims
@@ -45,17 +43,6 @@ def test_a_case_is_decided_by_its_instruments_and_cured_by_its_cure_alone(name):
     assert ward.gain == 0
     table = ward.treat(case.cure)
     assert table.title.startswith("It is mended, in 3 of 3 rounds"), table
-
-
-@pytest.mark.exhaustive
-@pytest.mark.parametrize("threads", [2, 3])
-def test_idle_gpus_is_not_mended_by_more_threads_however_fast_it_was(threads, monkeypatch):
-    """The time alone accepted both: threads that oversubscribe are slow in some runs only."""
-    ward = Ward(CASES["idle-gpus"], solved=True)
-    cost = iter([100.0, 1.0] * 3)
-    monkeypatch.setattr(ward, "case", replace(ward.case, cost=lambda seen: next(cost)))
-    table = ward.treat(lambda ranks: threads * programs.cpus())
-    assert "still there, though it took less time" in table.title and ward.gain == 0
 
 
 @pytest.mark.exhaustive

@@ -7,7 +7,6 @@ import pytest
 from course.lessons.hang_clinic import unseen
 from course.lessons.hang_clinic.checks import check_reading
 from tests.course.lessons.refusals import refusal
-from tools import unseen_jobs
 
 pytestmark = pytest.mark.usefixtures("book")
 
@@ -63,13 +62,13 @@ def test_each_job_is_asked_for():
 def test_the_kept_reports_hold_what_is_asked_and_no_name_that_tells():
     kept = json.loads(unseen.KEPT.read_text())
     assert [*kept] == [*unseen.JOBS] == [*unseen.truths()]
-    looks = [len(job.looks) for job in unseen_jobs.JOBS.values()]
+    looks = [len(job.looks) for job in unseen.JOBS.values()]
     assert [len(reports) for reports in kept.values()] == looks
     for letter, right in unseen.truths().items():
         text = "\n".join(kept[letter])
         assert right.rank is None or f"rank {right.rank}: " in text
         assert right.rank is None or right.call in text
-        assert unseen_jobs.JOBS[letter].program.__name__ not in text and "/" not in text
+        assert unseen.JOBS[letter].program.__name__ not in text and "/" not in text
         assert right.mend in unseen.MENDS and not {right.mend} & {*right.mends}
 
 
@@ -80,6 +79,6 @@ def test_both_looks_at_the_slow_job_show_the_rank_that_others_wait_for():
 
 @pytest.mark.slow
 def test_a_recorded_job_says_the_same_today():
-    (said,) = unseen_jobs.record_of("C")
+    (said,) = unseen.record_of("C")
     (kept,) = json.loads(unseen.KEPT.read_text())["C"]
     assert said == kept

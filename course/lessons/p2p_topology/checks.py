@@ -75,10 +75,9 @@ def check_relay(relay: Callable[..., None]) -> None:
 
 def _hold_rank(rank: int, ran: Ran, case: Case, way: list[int], chunk: int, what: str) -> None:
     """Hold which bytes one rank passed on, what its tensor holds, and what room it took."""
-    here, width = way.index(rank) if rank in way else len(way), case.dtype.itemsize
+    width = case.dtype.itemsize
     sizes = [min(chunk, case.numel - start) * width for start in range(0, case.numel, chunk)]
-    peers = {"recv": way[:here][-1:], "send": way[here + 1 :][:1]} if rank in way else {}
-    due = sorted((kind, *peer, size) for kind, peer in peers.items() if peer for size in sizes)
+    due = _due_calls(rank, way, sizes)
     calls = sorted((call.kind, call.peer, call.nbytes) for call in ran.calls)
     every = """each rank on the way sends every chunk, by itself, to way[here + 1], and nothing to
         others; only the last chunk may be shorter: cut with min(chunk, length - start) on every
@@ -105,6 +104,19 @@ def _hold_rank(rank: int, ran: Ran, case: Case, way: list[int], chunk: int, what
         room = """a copy of the tensor or a third slot was made: a relay has its two slots, the ends
             send from and receive into their tensor"""
         checking.at_most(taken, most, what=new, unit="bytes", meaning=room)
+
+
+def _due_calls(rank: int, way: list[int], sizes: Sequence[int]) -> list[tuple[str, int, int]]:
+    """Return a rank's calls, (kind, rank, bytes): each chunk from before it, and to after it."""
+    if rank not in way:
+        return []
+    here = way.index(rank)
+    calls = []
+    if here > 0:
+        calls += [("recv", way[here - 1], size) for size in sizes]
+    if rank != way[-1]:
+        calls += [("send", way[here + 1], size) for size in sizes]
+    return sorted(calls)
 
 
 def _hold_speed(relay: Callable[..., None]) -> float:

@@ -141,7 +141,8 @@ def pytest_terminal_summary(terminalreporter):
         terminalreporter.write_line(f"{seconds.total():8.1f}  all")
     elsewhere = sum(line["recorded"] for line in lines)
     counts = Counter(line["verdict"] for line in lines if not line["recorded"])
-    left = [one for one in stats.get("skipped", ()) if claims.NOT_JUDGED in str(one.longrepr)]
+    skipped = stats.get("skipped", ())
+    left = [report for report in skipped if claims.NOT_JUDGED in str(report.longrepr)]
     if lines or left:
         terminalreporter.section("judged on this machine")
         text = ", ".join(f"{counts[name]} {name}" for name in VERDICTS)

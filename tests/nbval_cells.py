@@ -45,7 +45,7 @@ class Notebook(IPyNbFile):
             cells = list(super().collect())
         except Exception as error:
             reason = str(error).split("\n")[0][:200]
-            yield Told.from_parent(self, name="notebook", reason=f"not a notebook: {reason}")
+            yield Complaint.from_parent(self, name="notebook", reason=f"not a notebook: {reason}")
             return
         folder = self.path.parent.relative_to(ROOT).as_posix() if ROOT in self.path.parents else ""
         checks = self.checks()
@@ -84,8 +84,8 @@ class Notebook(IPyNbFile):
         for check in () if self.is_lesson else lost:
             number = exercises.part_of(check).number
             reason = "its check cell is gone or was changed; copy it from the course's exercises/"
-            told = f"exercise {number}: {reason}"
-            yield Told.from_parent(self, name=f"exercise-{number}", reason=told)
+            complaint = f"exercise {number}: {reason}"
+            yield Complaint.from_parent(self, name=f"exercise-{number}", reason=complaint)
 
     def checks(self):
         """The check cells of the exercises that this is a copy of, by their source."""
@@ -184,7 +184,7 @@ class Cell(Reported, IPyNbCell):
         return textwrap.shorten(text if name == "NotImplementedError" else f"{name}: {text}", 400)
 
 
-class Told(Reported, pytest.Item):
+class Complaint(Reported, pytest.Item):
     """What cannot be run, told in one line."""
 
     def __init__(self, *, reason, **fields):
@@ -208,8 +208,8 @@ class Whole(Reported, pytest.Item):
             if entry.tier != "MEASURED"  # no time of this run, which may meet one of the text
             if entry.tier != "EMULATED" or isinstance(entry.measured, str)
         }
-        if found := list(spine.given_away(files.read(self.path), results)):
-            pytest.fail("; ".join(found), pytrace=False)
+        if answers := list(spine.given_away(files.read(self.path), results)):
+            pytest.fail("; ".join(answers), pytrace=False)
 
 
 def fork_kernels(patch, config):
@@ -224,9 +224,9 @@ def forker(config):
     """Return the address of the process that forks kernels for this one and all beside it."""
     if shared := getattr(config, "workerinput", {}).get(KERNELS):
         return shared
-    made = kernels.Forker(environment())
-    config.add_cleanup(made.close)
-    return made.address
+    started = kernels.Forker(environment())
+    config.add_cleanup(started.close)
+    return started.address
 
 
 def in_short(refusal):

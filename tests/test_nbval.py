@@ -43,7 +43,7 @@ WRONG = {2: "def best_cap():\n    return 'z'"}
 ENDLESS = {1: "import time\nwhile True:\n    time.sleep(1)"}
 
 
-def told(command, **variables):
+def typed(command, **variables):
     """Run a command; return its exit status and the line of each cell."""
     done = python(*command.split()[1:], "-p", "no:cacheprovider", timeout=250, **variables)
     return done.returncode, done.stdout
@@ -111,7 +111,7 @@ def dealt(hand_ins):
         (folder / f"test_{name}.py").write_text(TOY)
     notes = folder / "notes"
     with started(BUSY, BEGAN=str(folder / "began")) as busy:
-        status, text = told(f"python -m pytest -n 2 --nbval-lax {folder}", NOTES=str(notes))
+        status, text = typed(f"python -m pytest -n 2 --nbval-lax {folder}", NOTES=str(notes))
         busy.kill()
     assert status == 1
     assert re.search(r"1 failed, 28 passed, 2 skipped", text), text
@@ -147,7 +147,7 @@ def test_each_hand_in_is_judged_a_line_a_cell_and_one_line_of_reason_also_beside
     files.write(lost, room / "dan" / NAME)
     command = INSTRUCTOR.replace("work/hand-ins.xml", str(report))
     command = command.replace("work/hand-ins", str(room))
-    status, text = told(f"{command} --nbval-cell-timeout=8")
+    status, text = typed(f"{command} --nbval-cell-timeout=8")
     assert status == 1
     open_ones = {f"ex-2-{number}-check" for number in range(2, 7)}
     verdicts = dict(re.findall(rf"ann/{NAME}::(\S+) (PASSED|FAILED)", text))

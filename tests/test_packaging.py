@@ -46,8 +46,8 @@ def test_labkit_alone_needs_torch_numpy_and_cloudpickle():
 
 def test_what_is_needed_is_pinned():
     extras = PROJECT["optional-dependencies"]
-    asked = [one for name in ("fabric", "plots", "lessons", "course") for one in extras[name]]
-    needed = names(PROJECT["dependencies"] + asked) - {PROJECT["name"]}
+    of_the_course = (extras[name] for name in ("fabric", "plots", "lessons", "course"))
+    needed = names([*PROJECT["dependencies"], *itertools.chain(*of_the_course)]) - {PROJECT["name"]}
     assert needed | names(extras["test"]) <= set(pins("requirements.txt"))
     assert needed <= set(pins("binder/requirements.txt"))
 

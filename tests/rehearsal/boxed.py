@@ -20,7 +20,7 @@ class Done(NamedTuple):
     statuses: list[int]
 
     @property
-    def told(self):
+    def output(self):
         return self.stdout + self.stderr
 
     @property

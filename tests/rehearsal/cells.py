@@ -20,19 +20,18 @@ def main(path, *wanted):
     cells = [c for c in json.loads(Path(path).read_text())["cells"] if c["cell_type"] == "code"]
     sources = {cell["id"]: "".join(cell["source"]) for cell in cells if cell["id"] != "hosted"}
     shell = InteractiveShell.instance(colors="nocolor")
+    replaced = set()
     os.chdir(Path(path).parent)
     for name in ids or sources:
-        source = sources[name]
-        for old in [old for old in sizes if old in source]:
-            source = source.replace(old, sizes[old])
-            sizes[old + " "] = sizes.pop(old)
+        for old in [old for old in sizes if old in sources[name]]:
+            sources[name] = sources[name].replace(old, sizes[old])
+            replaced.add(old)
         print(f"--- {name}", flush=True)
-        result = shell.run_cell(source)
+        result = shell.run_cell(sources[name])
         if error := result.error_before_exec or result.error_in_exec:
             print(f"--- {name} failed: {error!r}", flush=True)
             return 1
-    unused = [old for old in sizes if not old.endswith(" ")]
-    assert not unused, f"no cell has {unused}"
+    assert replaced == sizes.keys(), f"no cell has {sizes.keys() - replaced}"
     return 0
 
 

@@ -50,8 +50,8 @@ def run(job):
     statuses, limit = {}, time.monotonic() + job["timeout"]
     while len(statuses) < len(pids):
         for pid in set(pids) - statuses.keys():
-            found, status = os.waitpid(pid, os.WNOHANG)
-            if found:
+            ended, status = os.waitpid(pid, os.WNOHANG)
+            if ended:
                 statuses[pid] = os.waitstatus_to_exitcode(status)
         late = time.monotonic() > limit
         if late or any(statuses.values()):

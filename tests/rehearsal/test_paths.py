@@ -45,7 +45,7 @@ def test_a_lessons_launch_stays_on_the_cpu_and_every_row_of_your_gpus_fits_into_
 ):
     page, log = tmp_path / "page.html", tmp_path / "log"
     done = box.run(gpus, PAGE, page, LOG=log, MEMORY=8e9, FILLED=7.97e9, timeout=250)
-    assert done.returncode == 0, done.told
+    assert done.returncode == 0, done.output
     by_gloo_and_no_cuda = "{('cpu', 'gloo')} ['asks', 'gloo', 'asks', 'gloo']\n"
     assert done.stdout.startswith(by_gloo_and_no_cuda), done.stdout
     assert f"found: {gpus} x played GPU" in done.stderr and "failed" not in done.stdout
@@ -76,8 +76,8 @@ launch(bad, world_size=2, timeout=20)
 
 def test_under_torchrun_a_rank_that_fails_says_so_before_its_group_is_gone(box):
     done = box.run(2, FAILS, ranks=2, WAIT=8)
-    assert any(done.statuses) and "KeyError: 'the real reason'" in done.told, done.told[-3000:]
-    assert "labkit: on rank 1 of 2:" in done.told and "rank 0 of 2 was late" not in done.told
+    assert any(done.statuses) and "KeyError: 'the real reason'" in done.output, done.output[-3000:]
+    assert "labkit: on rank 1 of 2:" in done.output and "rank 0 of 2 was late" not in done.output
 
 
 SLURM = """
@@ -93,7 +93,7 @@ def test_variables_without_local_world_size_take_each_hosts_gpus(gpus, says, box
     left_out = ("LOCAL_WORLD_SIZE", "GROUP_RANK")
     ranks = [{k: v for k, v in rank.items() if k not in left_out} for rank in of_ranks(2)]
     done = box.run(gpus, SLURM, ranks=ranks)
-    assert done.returncode == 0 and says in done.told, done.told
+    assert done.returncode == 0 and says in done.output, done.output
 
 
 CARRIED_BY = {
@@ -112,14 +112,14 @@ def test_each_experiment_runs_on_a_jobs_ranks_beside_gpus(name, tmp_path, box):
     file = tmp_path / "records.json"
     command = ["-m", "course", "run", name, "--quick", "--out", file]
     done = box.run(3, *command, ranks=3, timeout=500)
-    assert done.returncode == 0, done.told[-3000:]
+    assert done.returncode == 0, done.output[-3000:]
     if "Nothing was measured here" in done.stdout:
         assert "needs shaped links of its own: nothing is run under torchrun" in done.stderr
         assert done.stdout.count("no file is written") == 1 and not file.exists()
         return
     records = json.loads(file.read_text())["records"]
-    found = {record["provenance"]["backend"] for record in records}
-    assert found == CARRIED_BY.get(name, found)
+    carriers = {record["provenance"]["backend"] for record in records}
+    assert carriers == CARRIED_BY.get(name, carriers)
 
 
 SMALLER = {
@@ -142,7 +142,7 @@ def test_all_cells_of_a_lesson_run_and_cuda_starts_only_in_those_for_gpus(
     """The notebook's own process starts it, too: records name the GPUs."""
     log, smaller = tmp_path / "log", [SMALLER[path.stem]] if path.stem in SMALLER else []
     done = box.run(gpus, CELLS, path, *smaller, LOG=log, timeout=500)
-    assert done.returncode == 0, done.told[-3000:]
+    assert done.returncode == 0, done.output[-3000:]
     lines = [line.split()[:2] for line in log.read_text().splitlines()] if log.exists() else []
     on_gpus = sum(line == ["asks", "nccl"] for line in lines)
     assert sum(line[0] == "cuda" for line in lines) <= on_gpus + 1, "it has a rank that needs none"
@@ -156,7 +156,7 @@ LESSON_06 = ["imports", "posted", "posted-run", "repair", "on-gpus"]
 def test_lesson_06_takes_a_smaller_sum_where_a_gpu_has_no_room(box):
     notebook = ROOT / "notebooks/06_equivalent_collectives.ipynb"
     done = box.run(2, CELLS, notebook, *LESSON_06, MEMORY=5e6)
-    assert done.returncode == 0 and "S is 0.000745 GiB here" in done.stdout, done.told[-3000:]
+    assert done.returncode == 0 and "S is 0.000745 GiB here" in done.stdout, done.output[-3000:]
     assert "the long repair fills 5 times that" in done.stdout
 
 
@@ -166,7 +166,7 @@ ON_ALL = ["imports", "machine", "here", "clock", "order", "late", "posted"]
 @by_night
 def test_the_cells_of_the_gpus_notebook_run_on_two_gpus_as_far_as_kernels_are_not_asked_for(box):
     done = box.run(2, CELLS, ROOT / "notebooks/gpus.ipynb", *ON_ALL, timeout=250)
-    assert done.returncode == 0 and done.stdout.count("It failed:") == 1, done.told[-3000:]
+    assert done.returncode == 0 and done.stdout.count("It failed:") == 1, done.output[-3000:]
     assert "held: all but the third of lesson 06 end" in done.stdout and "6 ended" in done.stdout
 
 
@@ -177,7 +177,7 @@ CHECKUP = ROOT / "examples/checkup.py"
 @pytest.mark.parametrize("ranks", [(), 3], ids=["alone", "under torchrun"])
 def test_the_checkup_times_what_carries_the_gradients(ranks, box):
     done = box.run(4, CHECKUP, ranks=ranks, timeout=100)
-    assert done.returncode == 0 and "by nccl" in done.stdout.lower(), done.told[-3000:]
+    assert done.returncode == 0 and "by nccl" in done.stdout.lower(), done.output[-3000:]
 
 
 SRUN = """#!/bin/bash

@@ -143,12 +143,12 @@ show(program)
     ("11: to abort it does not", {}, ENDS.format("_abort"), ["[False, False]"]),
     ("12: a barrier of NCCL's guesses its GPU and says so", {}, """
 def program():
-    with warnings.catch_warnings(record=True) as told:
+    with warnings.catch_warnings(record=True) as warned:
         warnings.simplefilter("always")
         dist.barrier()
-        guessed = len(told)
+        guessed = len(warned)
         dist.barrier(device_ids=[dist.get_rank()])
-    return guessed, len(told)
+    return guessed, len(warned)
 show(program, backend="nccl")
 """, ["[(1, 1), (0, 0)]"]),
 ]  # fmt: skip

@@ -52,12 +52,12 @@ def visible():
     there = int(setting("GPUS", 0))
     if wanted is None:
         return list(range(there))
-    found = []
+    indices = []
     for text in wanted.split(","):
         if not text.strip().isdigit() or int(text) >= there:
             break
-        found.append(int(text))
-    return found
+        indices.append(int(text))
+    return indices
 
 
 def start():
@@ -269,10 +269,10 @@ def played(func, args, kwargs):
     if isinstance(owner, types.GetSetDescriptorType) and name == "__get__":
         gpu, attribute = gpu_of(args[0]), owner.__name__
         if gpu is None or attribute not in ("device", "is_cuda", "is_cpu"):
-            found = func(*args)
-            if isinstance(found, torch.Tensor):  # grad, data: made where nobody looks
-                put(found, gpu)
-            return found
+            value = func(*args)
+            if isinstance(value, torch.Tensor):  # grad, data: made where nobody looks
+                put(value, gpu)
+            return value
         return torch.device("cuda", gpu) if attribute == "device" else attribute == "is_cuda"
     if name == "untyped_storage":
         return func(*args, **kwargs)
@@ -283,8 +283,8 @@ def played(func, args, kwargs):
     if name in ("to", "cuda", "cpu") and isinstance(args[0], torch.Tensor):
         return moved(name, *args, **kwargs)
     if len(places) > 1 and name not in BESIDE.split():
-        found = " and ".join(sorted("cpu" if p is None else f"cuda:{p}" for p in places))
-        raise RuntimeError(f"Expected all tensors to be on the same device, but found {found}!")
+        devices = " and ".join(sorted("cpu" if p is None else f"cuda:{p}" for p in places))
+        raise RuntimeError(f"Expected all tensors to be on the same device, but found {devices}!")
     if name == "copy_":
         reach(gpu_of(args[1]), gpu_of(args[0]))
     target = next((p for p in places if p is not None), None)
@@ -426,8 +426,8 @@ def play_groups():
                 gpus = {gpu_of(tensor) for tensor in tensors}
             config = str(world.pg_backend_config.get(pg, ""))
             if name == "barrier":
-                told = leaves([args, kwargs], dist.BarrierOptions)
-                wanted = list(told[0].device_ids or []) if told else []
+                options = leaves([args, kwargs], dist.BarrierOptions)
+                wanted = list(options[0].device_ids or []) if options else []
                 gpus = {wanted[0] if wanted else here.device if "cpu" not in config else None}
             if None in gpus and "cpu" not in config:
                 raise RuntimeError("No backend type associated with device type cpu")
@@ -458,15 +458,15 @@ def play_groups():
         (NCCL's guide). `abort()` waits at most as long as the group's timeout for its own side."""
         pg = group or c10d.GroupMember.WORLD
         gone = list(communicators) if group is None else [pg]
-        for one in [one for one in gone if communicators.pop(one, None)]:
-            store, size = world.pg_map[one][1], one.size()
+        for member in [member for member in gone if communicators.pop(member, None)]:
+            store, size = world.pg_map[member][1], member.size()
             store.add("box-left", 1)
             end = time.monotonic() + setting("WAIT", 60)
             while store.add("box-left", 0) < size and time.monotonic() < end:
                 time.sleep(0.02)
             if size == store.add("box-left", 0):
                 store.add("box-seen", 1)
-            while one.rank() == 0 and store.add("box-seen", 0) < size and time.monotonic() < end:
+            while member.rank() == 0 and store.add("box-seen", 0) < size and time.monotonic() < end:
                 time.sleep(0.02)  # the store may live in this process
 
     def destroy_process_group(group=None):
@@ -512,8 +512,8 @@ def play_recorder(carried):
     kept, plain = torch._C._distributed_c10d, torch._C._distributed_c10d._dump_fr_trace_json
 
     def dump(*args, **kwargs):
-        found = json.loads(plain(*args, **kwargs))
-        for entry in found.get("entries", []):
+        recording = json.loads(plain(*args, **kwargs))
+        for entry in recording.get("entries", []):
             if any(begin <= entry["time_created_ns"] <= end for begin, end, *_ in carried):
                 entry["profiling_name"] = entry["profiling_name"].replace("gloo:", "nccl:")
         messages = [call for call in carried if call[3] is not None]
@@ -522,8 +522,8 @@ def play_recorder(carried):
             entry = {"profiling_name": "nccl:{} {}->{}".format(name, *pair), "is_p2p": True}
             entry |= {"time_created_ns": begin, "process_group": [pg.group_name, "default_pg"]}
             entry |= {"p2p_seq_id": number, "collective_seq_id": 0, "retired": True}
-            found.setdefault("entries", []).append(entry)
-        return json.dumps(found).encode()
+            recording.setdefault("entries", []).append(entry)
+        return json.dumps(recording).encode()
 
     kept._dump_fr_trace_json = dump
 

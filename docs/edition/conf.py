@@ -1,5 +1,6 @@
 """Sphinx's settings for the reading edition; `python -m course edition` runs it."""
 
+import re
 import sys
 import tomllib
 from pathlib import Path
@@ -15,7 +16,8 @@ release = version = tomllib.loads((ROOT / "pyproject.toml").read_text())["projec
 
 extensions = ["myst_nb", "mathml", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
 default_role = "code"  # as docstrings write it
-autodoc_default_options = {"members": True, "undoc-members": True}
+autodoc_default_options = {"members": True, "undoc-members": True, "exclude-members": "LOOK"}
+autodoc_member_order = "bysource"
 nb_execution_mode = "off"  # the notebooks come executed
 nb_ipywidgets_js = {}  # sliders are drawn as small multiples; no script from elsewhere
 nb_merge_streams = True
@@ -58,6 +60,10 @@ def setup(app):
             if is_text and not lines[at - 1] and lines[at].startswith("    "):
                 lines[at:at] = ["::", ""]
 
+    def short(app, what, name, value, options, signature, returns):
+        """Name a type without its module; autodoc does, but where a field's default is made."""
+        return signature and re.sub(r"~(\w+\.)+", "", signature), returns
+
     def name_parts(app, failed):
         """Name what the theme leaves without a word: buttons that unfold, and the sidebar."""
         for page in Path(app.outdir).rglob("*.html"):
@@ -68,4 +74,5 @@ def setup(app):
             page.write_text(text.replace(bar, f'{bar} role="complementary" aria-label="Contents"'))
 
     app.connect("autodoc-process-docstring", mark_code, priority=400)  # napoleon has 500
+    app.connect("autodoc-process-signature", short)
     app.connect("build-finished", name_parts)

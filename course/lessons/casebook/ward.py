@@ -286,7 +286,13 @@ class Ward:
             ) from error
         if different := _difference(sick, well):
             return Round(cost(sick), math.nan, culprit.read(sick), math.nan, different)
-        return Round(cost(sick), cost(well), culprit.read(sick), culprit.read(well))
+        try:
+            return Round(cost(sick), cost(well), culprit.read(sick), culprit.read(well))
+        except (ArithmeticError, ValueError, IndexError) as error:
+            raise FixFailed(
+                "With your function there is nothing to measure. It is called like this: "
+                f"{self.case.fix}"
+            ) from error
 
     def close(self) -> "Markdown":
         """Tell how the case ended, and the cure of its source; nothing before the diagnosis."""

@@ -61,8 +61,12 @@ def ring_reduce_scatter(output: torch.Tensor, tensor: torch.Tensor, *, group: Gr
 
     The sums travel; what arrives gets this rank's share added and goes on. `tensor`, shape (S,),
     stays as it is; `output`, shape (S/n,), is filled with this rank's chunk of the sum.
+
+    Raises:
+        ValueError: `tensor` is not n times as long as `output`.
     """
     rank, n = dist.get_rank(group), dist.get_world_size(group)
+    _demand_multiple(tensor, output, n)
     chunks = tensor.tensor_split(n)
     outgoing, incoming = chunks[(rank - 1) % n].clone(), output
     for step in range(n - 1):
@@ -74,13 +78,26 @@ def ring_reduce_scatter(output: torch.Tensor, tensor: torch.Tensor, *, group: Gr
 
 
 def ring_all_gather(output: torch.Tensor, tensor: torch.Tensor, *, group: Group = None) -> None:
-    """Collect every rank's `tensor`, in their order, in every rank's `output`, n times as long."""
+    """Collect every rank's `tensor`, in the order of the ranks, in every rank's `output`.
+
+    Raises:
+        ValueError: `output` is not n times as long as `tensor`.
+    """
     rank, n = dist.get_rank(group), dist.get_world_size(group)
+    _demand_multiple(output, tensor, n)
     chunks = output.tensor_split(n)
     chunks[rank].copy_(tensor)
     for step in range(n - 1):
         outgoing, target = chunks[(rank - step) % n], chunks[(rank - step - 1) % n]
         exchange(outgoing, target, dst=(rank + 1) % n, src=(rank - 1) % n, group=group)
+
+
+def _demand_multiple(whole: torch.Tensor, part: torch.Tensor, n: int) -> None:
+    if whole.numel() != n * part.numel():
+        raise ValueError(
+            f"world_size {n} * {part.numel()} elements in the part != {whole.numel()} in the "
+            f"whole; pad the whole to a multiple of {n}"
+        )
 
 
 # Two levels [Jia, section 4.2, scattering inside the host]: inside a host links are fast and rounds

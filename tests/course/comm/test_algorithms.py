@@ -10,10 +10,11 @@ from course.comm.algorithms import two_levels
 from course.comm.collectives import pattern, total
 from labkit import launch
 from labkit.measure import wire
+from tests.marks import seldom
 
 pytestmark = pytest.mark.slow
 
-SIZES = (1, 5, 1001, 840)  # fewer elements than ranks, odd ones, a multiple of 2, 3 and 6
+SIZES = (1, 5, 1001, 840)  # fewer elements than ranks, odd ones, a multiple of 2 to 8
 
 
 def metered(call, *args, **kwargs):
@@ -58,7 +59,7 @@ def rings():
     return all_reduced, scattered, gathered
 
 
-@pytest.mark.parametrize("n", [1, 2, 3, 6])
+@pytest.mark.parametrize("n", [1, 2, 3, 4, 6, *map(seldom, [5, 7, 8])])
 def test_rings_give_the_sum_and_send_what_they_say(n):
     all_reduced, scattered, gathered = zip(*launch(rings, world_size=n), strict=True)
     judge(all_reduced, 2 * (n - 1) / n * SIZES[-1] * ring(n))
@@ -66,7 +67,7 @@ def test_rings_give_the_sum_and_send_what_they_say(n):
         judge(half, (n - 1) * SIZES[-1] * ring(n))
 
 
-@pytest.mark.parametrize("hosts, ranks_per_host", [(3, 2), (3, 1), (1, 3)])
+@pytest.mark.parametrize("hosts, ranks_per_host", [(2, 3), (4, 2), (3, 1), (1, 4)])
 def test_hierarchical(hosts, ranks_per_host):
     def program():
         rank, n = dist.get_rank(), dist.get_world_size()
@@ -83,3 +84,12 @@ def test_hierarchical(hosts, ranks_per_host):
     inside = 2 * (m - 1) * part * np.kron(np.eye(hosts), ring(m))
     between = 2 * (hosts - 1) / hosts * part * np.kron(ring(hosts), np.eye(m))
     judge(launch(program, world_size=hosts * m), inside + between)
+
+
+def test_bad_sizes_are_refused_with_the_failed_equation():
+    with pytest.raises(ValueError, match=r"world_size 2 \* 3 .* != 7"):
+        launch(algorithms.ring_reduce_scatter, torch.empty(3), torch.empty(7), world_size=2)
+    with pytest.raises(ValueError, match=r"world_size 2 \* 3 .* != 7"):
+        launch(algorithms.ring_all_gather, torch.empty(7), torch.empty(3), world_size=2)
+    with pytest.raises(ValueError, match="Rank 3 is out of range"):
+        launch(two_levels, 2, world_size=3)

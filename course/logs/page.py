@@ -31,8 +31,11 @@ class Page:
     def table(self, table: Table, *, folded: str = "") -> None:
         """Add a table; columns of figures stand to the right. Folded, it is under that title."""
         wide = Markup('<div class="wide">{}</div>').format(Markup(table.html()))
-        fold = Markup("<details><summary>{}</summary>{}</details>").format(folded, wide)
-        self._parts.append(fold if folded else wide)
+        if folded:
+            fold = Markup("<details><summary>{}</summary>{}</details>")
+            self._parts.append(fold.format(folded, wide))
+        else:
+            self._parts.append(wide)
 
     def plain(self, text: str) -> None:
         """Add what a program printed, as it stands."""

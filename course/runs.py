@@ -35,9 +35,8 @@ def nobody_answers() -> bool:
 
     Such programs allow a cell no input; JupyterLab and its like do.
     """
-    if not in_notebook():
-        return False
-    request = shell().kernel.get_parent()
+    kernel = getattr(shell(), "kernel", None)
+    request = getattr(kernel, "get_parent", dict)()
     return not request.get("content", {}).get("allow_stdin", True)
 
 

@@ -1,6 +1,7 @@
 """Every figure that lesson 07 states, computed again from the data that are shipped."""
 
 import itertools
+import math
 import random
 import statistics
 from collections import Counter
@@ -18,6 +19,8 @@ from tools import eighty_gpus_data
 SOURCES = published.load("eighty_gpus")
 DEEPER = Cells("deeper/07_deeper", display=print)
 NINE = checks.NINE
+SIZES = ["32MiB", "1GiB", "16GiB"]
+KINDS = [*itertools.product(("sendrecv", "alltoall"), (1, 4, 8))]
 WARM_UP = "common.cu:401 < common.cu:519 < common.cu:695"
 RAW = Path(__file__).with_name("raw.txt").read_text()
 
@@ -28,16 +31,24 @@ def busbw(collective, hosts, gpus, column="busbw_gbs"):
 
 
 def test_the_script_reads_tests_slots_in_the_order_of_ranks_and_failures():
-    (first, slots, figures, end), (second, nobody, nothing, error) = eighty_gpus_data.tests(RAW)
+    (first, slots, found, end), (second, nobody, nothing, error) = eighty_gpus_data.tests(RAW)
     assert (first, second) == ("alltoall", "sendrecv")
     assert (end, error) == ("cut off", WARM_UP)
     assert slots == {1: ["9d"], 2: ["43", "52"]}
-    assert figures[2**25] == ["1382.27", "22.76", "23.23"]
-    assert figures[2**34] == ["1.6e+07", "1.09", "1.03"]
+    assert found[2**25] == ["1382.27", "22.76", "23.23"]
+    assert found[2**34] == ["1.6e+07", "1.09", "1.03"]
     assert nobody == {} and nothing == {}
 
 
 def test_the_rule_classifies_all_completed_tests_and_24_of_34_failures():
+    tests = seventeen_hosts()
+    ends = [(evidence.called_slow(t, NINE), t.is_slow if t.busbw else "failed") for t in tests]
+    right = {(False, False): 649, (True, True): 127}
+    assert Counter(ends) == right | {(True, "failed"): 24, (False, "failed"): 10}
+    assert SOURCES["pairs"].value == 34
+
+
+def test_a_rule_is_judged_by_what_it_calls_and_shown_no_test_that_is_held_out():
     def rule(first, second, gpus, collective):
         test = logs.PairTest(collective, len(gpus[0]), first, second, gpus, busbw={})
         return evidence.called_slow(test, NINE)
@@ -50,7 +61,6 @@ def test_the_rule_classifies_all_completed_tests_and_24_of_34_failures():
         [358, 0, 35, 0],
         [190, 0, 75, 0],
     ]  # none held out is shown
-    assert SOURCES["pairs"].value == 34
 
 
 def test_34_failures_are_five_pairs_and_thirteen_of_one_kind():
@@ -73,20 +83,21 @@ def test_34_failures_are_five_pairs_and_thirteen_of_one_kind():
         called = Counter((evidence.called_slow(t, NINE), bool(t.busbw)) for t in kind)
         assert [called[key] for key in ((False, True), (True, True), (True, False))] == counts
         assert called.total() == sum(counts)
+    assert math.comb(30, 13) / math.comb(131, 13) < 1e-9
 
 
 def test_more_senders_bring_more_into_a_sick_slot():
-    into_slot = {(row[0], row[1]): (row[2], *row[4:]) for row in logs.by_senders().rows}
-    assert [into_slot["sendrecv", gpus] for gpus in (4, 1)] == [(1, 0.87, 1.12), (1, 0.79, 0.98)]
+    found = {(row[0], row[1]): (row[2], *row[4:]) for row in logs.by_senders().rows}
+    assert [found["sendrecv", gpus] for gpus in (4, 1)] == [(1, 0.87, 1.12), (1, 0.79, 0.98)]
     more = [(8, 2.74, 3.94), (4, 1.86, 2.65), (1, 0.77, 1.02)]
-    assert [into_slot["alltoall", senders] for senders, *_ in more] == more and len(into_slot) == 5
+    assert [found["alltoall", senders] for senders, *_ in more] == more and len(found) == 5
 
 
 def test_host_8_is_far_from_its_own_group_at_every_size():
     """In sendrecv with 8 GPUs, whose messages enter slot 1b alone; `near`: both of one group."""
     tests = select(seventeen_hosts(), collective="sendrecv", gpus_per_host=8)
     near = [t for t in tests if (t.first in NINE) == (t.second in NINE)]
-    for size in ("32MiB", "1GiB", "16GiB"):
+    for size in SIZES:
         with_8 = [t.busbw[size] for t in near if 8 in t.pair]
         others = [t.busbw[size] for t in near if 8 not in t.pair]
         assert (len(with_8), len(others)) == (7, 57)
@@ -116,13 +127,17 @@ def test_the_board_points_at_whoever_is_guilty(guilty):
 
 
 def test_the_two_sorts_are_told_in_words_and_the_matrix_is_folded_behind_them(book):
-    words = " ".join(evidence.in_words(seventeen_hosts()).split())
-    assert "5 pairs of hosts: 2-8, 3-8, 5-16, 7-16, 8-9." in words
-    assert "Of their 30 planned tests 21 failed, and 6 never began. The other 3" in words
-    assert "the other 13. All of them are alltoall with 4 GPUs" in words
-    assert "13 of them have" in words
+    told = " ".join(evidence.in_words(seventeen_hosts()).split())
+    assert "5 pairs of hosts: 2-8, 3-8, 5-16, 7-16, 8-9." in told
+    assert "Of their 30 planned tests 21 failed, and 6 never began. The other 3" in told
+    assert "the other 13. All of them are alltoall with 4 GPUs" in told
+    assert "13 of them have" in told
     page = evidence.tribunal().html("What is left is c.")
     assert page.startswith("<p><b>What is left is c.</b></p><details>") and "3 and 1 places" in page
+
+
+def test_hosts_are_in_three_groups():
+    assert [evidence.group(host) for host in (7, 8, 9)] == ["rest", "alone", "nine"]
 
 
 def test_tests_are_counted_by_what_they_have():
@@ -134,6 +149,23 @@ def test_tests_are_counted_by_what_they_have():
 
 def test_what_luck_does():
     assert evidence.two_hosts_by_luck(5) == pytest.approx(0.05, abs=0.015)
+    assert math.comb(72, 5) / math.comb(136, 5) == pytest.approx(0.039, abs=0.001)
+
+
+def test_nothing_lies_between_slow_and_fast():
+    best = {kind: logs.best(*kind) for kind in KINDS}
+    done = select(seventeen_hosts())
+    shares = [t.busbw["16GiB"] / best[t.collective, t.gpus_per_host] for t in done]
+    assert not [share for share in shares if 0.32 < share < 0.9]
+
+
+def test_the_hosts_are_found_in_sendrecv_alone():
+    slow = [test for test in select(seventeen_hosts(), collective="sendrecv") if test.is_slow]
+    assert len(slow) == 35
+    assert set.intersection(*({s for *_, s in test.messages()} for test in slow)) == {"9d"}
+    count = logs.alone_into("9d")
+    assert {host for host, (slow, _) in count.items() if slow} == NINE
+    assert all(slow in (0, tests) for slow, tests in count.values())
 
 
 def test_two_blocks_and_what_lies():
@@ -143,8 +175,7 @@ def test_two_blocks_and_what_lies():
     assert ends == [(28, 23.56, 23.64), (67, 5.13, 7.39), (36, 23.54, 23.62)]
     median = statistics.median(test.busbw["16GiB"] for test in eight)
     assert sum(test.busbw["16GiB"] < 0.8 * median for test in eight) == 30
-    kinds = itertools.product(("sendrecv", "alltoall"), (1, 4, 8))
-    means = [logs.means(*kind) for kind in kinds]
+    means = [logs.means(*kind) for kind in KINDS]
     assert [min(mean, key=mean.get) for mean in means] == [4, 3, 8, 4, 3, 15]
     assert NINE.isdisjoint(sorted(means[-1], key=means[-1].get)[:7])
 
@@ -155,9 +186,9 @@ def test_host_3_got_its_upper_four_gpus_in_most_of_its_tests():
     assert (own.count("9d"), len(own)) == (10, 15)
 
 
-def fast(collective, gpus):
+def fast(collective, gpus, size="16GiB"):
     """The figures of fast tests: True: each message stays in its group and comes from its rail."""
-    by_kind = {True: [], False: []}
+    found = {True: [], False: []}
     for test in select(seventeen_hosts(), collective=collective, gpus_per_host=gpus):
         own = dict(zip(test.pair, test.gpus, strict=True))
         stays = all(
@@ -165,24 +196,34 @@ def fast(collective, gpus):
             for src, to, slot in test.messages()
         )
         if not test.is_slow:
-            by_kind[stays].append(test.busbw["16GiB"])
-    return by_kind
+            found[stays].append(test.busbw[size])
+    return found
 
 
-def test_a_quiet_witness_messages_that_stay_on_rail_and_group_are_faster():
-    """The 104 fast sendrecv tests with 4 GPUs, and those with 8: the kinds do not overlap."""
-    four, eight = (fast("sendrecv", gpus) for gpus in (4, 8))
-    assert (len(four[True]), len(four[False])) == (32, 72)
-    for found in (four, eight):
+@pytest.mark.parametrize("size", SIZES)
+def test_a_quiet_witness_messages_that_stay_on_rail_and_group_are_faster(size):
+    """All 235 fast sendrecv tests with 4 or 8 GPUs: no overlap between the two kinds."""
+    both = [fast("sendrecv", gpus, size) for gpus in (4, 8)]
+    assert sum(len(found[True] + found[False]) for found in both) == 235
+    for found in both:
         assert min(found[True]) > 1.02 * max(found[False])
         assert 1.03 < statistics.median(found[True]) / statistics.median(found[False]) < 1.06
+    if size == "16GiB":
+        ends = {stays: (len(gbs), min(gbs), max(gbs)) for stays, gbs in both[0].items()}
+        assert ends == {True: (32, 14.57, 14.63), False: (72, 13.74, 14.06)}
 
 
 def test_elsewhere_the_second_layer_costs_nothing_that_shows():
     for kind, medians in ((("sendrecv", 1), [13.53, 13.56]), (("alltoall", 4), [23.075, 23.0])):
-        by_kind = fast(*kind)
-        both = [statistics.median(by_kind[stays]) for stays in (True, False)]
+        found = fast(*kind)
+        both = [statistics.median(found[stays]) for stays in (True, False)]
         assert both == pytest.approx(medians, abs=0.001)
+
+
+def test_adding_is_innocent_of_the_missing_fifth():
+    assert busbw("all_reduce", 10, 8)[-3:] == pytest.approx([313.9, 316.3, 320.5], abs=0.051)
+    assert busbw("all_gather", 10, 8)[-3:] == pytest.approx([313.2, 317.4, 324.3], abs=0.051)
+    assert busbw("reduce_scatter", 10, 8)[-3:] == pytest.approx([314.1, 315.8, 323.4], abs=0.051)
 
 
 def test_slow_gets_slower_with_size_and_no_size_hides_it():
@@ -192,9 +233,9 @@ def test_slow_gets_slower_with_size_and_no_size_hides_it():
 
 
 def test_rails_and_the_law_of_alltoall():
-    first, *more = [(g, busbw("all_reduce", 10, g)[-1]) for g in (1, 2, 4, 8)]
-    assert (first[1], more[2][1]) == (SOURCES["one_card"].value, SOURCES["eight_cards"].value)
-    assert [gbs / first[1] for _, gbs in more[:2]] == pytest.approx([2, 4], rel=0.01)
+    one, *more = [(g, busbw("all_reduce", 10, g)[-1]) for g in (1, 2, 4, 8)]
+    assert (one[1], more[2][1]) == (SOURCES["one_card"].value, SOURCES["eight_cards"].value)
+    assert [gbs / one[1] for _, gbs in more[:2]] == pytest.approx([2, 4], rel=0.01)
     single = busbw("alltoall", 10, 1)[-1]
     assert single == pytest.approx(44.7, abs=0.05)
     for g, _ in more:
@@ -202,7 +243,16 @@ def test_rails_and_the_law_of_alltoall():
         assert law == pytest.approx(busbw("alltoall", 10, g)[-1], rel=0.03)
 
 
-def test_adding_is_innocent_of_the_missing_fifth(capsys):
+def test_the_missing_fifth():
+    ten, two = busbw("alltoall", 10, 8)[-1] * 72 / 79, busbw("alltoall", 2, 8)[-1] * 8 / 15
+    assert (ten, 8 * ten) == (pytest.approx(45.9, abs=0.05), pytest.approx(367, abs=0.5))
+    assert 8 * two == pytest.approx(392, abs=0.5)
+    out, own = busbw("all_reduce", 10, 8), busbw("all_reduce", 10, 8, "inplace_gbs")
+    assert [round(gbs) for gbs in (out[5], own[6], out[7])] == [345, 364, 314]
+    assert ten > out[-1] / 8  # a card can carry more than all_reduce asks of it
+
+
+def test_the_cell_of_the_missing_fifth_prints_these_figures(capsys):
     DEEPER.run("fifth-run")
     shown = capsys.readouterr().out
     assert "45.9 GB/s through each card, 367 out of each host" in shown
@@ -211,7 +261,16 @@ def test_adding_is_innocent_of_the_missing_fifth(capsys):
         assert from_4_gib in shown
 
 
-def test_two_errors_of_the_simulator_cancel(capsys):
+def test_two_errors_of_the_simulator_cancel():
+    S, n, g = 280e9, 64, 8
+    in_logs = 2 * (n - 1) / n * S / (SOURCES["eight_cards"].value * 1e9)
+    across = 2 * (g - 1) / g * S / g / 50e9
+    good, half = (2 * (g - 1) / g * S / nvlink + across for nvlink in (900e9, 450e9))
+    assert [good / in_logs, across / in_logs] == pytest.approx([1.03, 0.71], abs=0.01)
+    assert [half, in_logs] == pytest.approx([2.31, 1.72], abs=0.01)
+
+
+def test_the_cell_of_the_simulator_prints_these_errors(capsys):
     DEEPER.run("simulator-run")
     twice, once, _ = capsys.readouterr().out.splitlines()
     assert "NVLink 900" in twice and "added 1.77 s (+3%), fully overlapped 1.23 s (-29%)" in twice
@@ -251,6 +310,14 @@ def test_the_tuner_beside_the_logs_errors_and_order_of_shapes():
     assert names["right"] == 58 and [text[:7] for text in names["wrong"]] == ["32 MiB:"] * 2
 
 
+def test_540_hosts_are_a_tree():
+    names = DEEPER.run("scale")
+    tree = names["start"] + names["slope"] * math.log2(540)
+    published = names["smallest"][540]
+    assert names["step"] * 2 * (4 * 540 - 1) > 20 * published
+    assert tree == pytest.approx(published, rel=0.15)
+
+
 def test_polaris_uses_two_wires_or_more():
     rows = pick(logs.polaris(), nccl=2.21, setup=5, hosts=8, bytes=2**30)
     assert 25 < rows[0]["busbw_gbs"] < 25 * SOURCES["polaris_cards"].value
@@ -264,8 +331,8 @@ SUSPECTS = [(..., "9d", "this cell's guess"), ("9d", "9d", "your suspect")]
 @pytest.mark.parametrize(("suspect", "slot", "whose"), SUSPECTS)
 def test_a_suspect_accuses_the_hosts_in_which_it_is_alone_and_slow(suspect, slot, whose):
     sendrecv = select(seventeen_hosts(), collective="sendrecv")
-    its_slot, accused, table = logs.by_host(suspect, sendrecv)
-    assert its_slot == slot and whose in table.title and {*accused} == NINE
+    found, accused, table = logs.by_host(suspect, sendrecv)
+    assert found == slot and whose in table.title and {*accused} == NINE
 
 
 def test_the_matrix_has_the_hosts_of_a_group_side_by_side():

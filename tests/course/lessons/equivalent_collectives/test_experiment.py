@@ -16,6 +16,7 @@ from labkit.measure import wire
 from labkit.measure.records import Tier
 from labkit.show import plots
 from tests.course.lessons.cells import Cells
+from tests.course.lessons.equivalent_collectives.test_checks import crossing, folded, ring
 
 pytestmark = pytest.mark.slow
 
@@ -156,3 +157,9 @@ def test_the_tables_deeper_claims_hold():
     deeper.run("family-claim")
     with pytest.raises(AssertionError, match="kept out agree"):
         deeper.run("factor-verdict", fitted=30.0, found={("Ring", 2e9): 16.0})
+
+
+def test_the_race_says_between_which_sizes_they_cross(capsys):
+    table = experiment.race(crossing, ring, folded)
+    assert len(table.rows) == 7
+    assert "predicted: the two cross at" in capsys.readouterr().out

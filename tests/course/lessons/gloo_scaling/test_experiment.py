@@ -106,7 +106,9 @@ def compare_one(way, group, shapes):
         sums = [tensor.clone() for tensor in tensors]
         for tensor in sums:
             dist.all_reduce(tensor, group=group)
-        way(tensors, group)
+        identities = [id(tensor) for tensor in tensors]
+        assert way(tensors, group) is None
+        assert [id(tensor) for tensor in tensors] == identities
         assert all(map(torch.equal, tensors, sums))
 
 

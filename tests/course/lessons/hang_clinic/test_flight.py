@@ -21,3 +21,11 @@ def test_where_torchfrtrace_does_not_start_the_kept_output_is_shown(monkeypatch,
     monkeypatch.setattr(flight, "MODULE", "torch.no_such_recorder.fr_trace")
     said = flight.compare(tmp_path)
     assert said.startswith("(kept from PyTorch 2.13") and "Culprit rank 0" in said
+
+
+def test_the_record_of_the_ring_has_no_sends():
+    patiently(lambda limit: _holds_nothing(flight.calls(flight.record_of(2))))
+
+
+def _holds_nothing(calls):
+    assert calls == {0: [], 1: [], 2: []}

@@ -6,7 +6,7 @@ from collections import Counter
 import pytest
 
 from course.lessons.p2p_topology import flows, pictures
-from course.lessons.p2p_topology.topology import PUZZLE
+from course.lessons.p2p_topology.topology import PUZZLE, nvlinks
 from course.published import load
 from labkit.show import alt_text
 from tests.course.lessons.cells import Cells
@@ -69,6 +69,10 @@ def test_paths_are_in_the_legend_and_in_the_alternative():
 def test_transfers_that_start_together():
     text = alt_text.text_of(pictures.together({"0 -> 1": 4.3, "0 -> 2": 53.3}, [0.0, 0.73]))
     assert "0 -> 2 begins at 0.73 ms and takes 53.3 ms" in text
+
+
+def test_every_gpu_uses_all_its_links():
+    assert {sum(map(nvlinks, row)) for row in PUZZLE.classes} == {12}
 
 
 @pytest.mark.parametrize("name", ["p2p_on", "p2p_off", "both_ways"])

@@ -58,8 +58,8 @@ def test_the_line_is_fitted_to_the_fastest_messages():
 
 def test_each_argument_moves_the_clock_as_the_lesson_says():
     clock = CELLS.run("clock")["clock"]
-    changes = (0, True, 0.6), (5, True, 0.6), (5, False, 0.6), (5, True, 0.0)  # warm, wait, late
-    ranks = launch(lambda: [clock(*change) > 0.3 for change in changes], world_size=2)
+    changes = (0, True, 1.0), (5, True, 1.0), (5, False, 1.0), (5, True, 0.0)  # warm, wait, late
+    ranks = launch(lambda: [clock(*change) > 0.5 for change in changes], world_size=2)
     assert list(zip(*ranks, strict=True)) == 2 * [(True, False)] + 2 * [(False, False)]
 
 
